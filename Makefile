@@ -1,0 +1,31 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check slow bench clean
+
+demo: .venv/ready  ## set up, then run the main job
+	$(BIN)/python -m tests.tiny .demo
+	$(BIN)/unsee forget .demo/images --model .demo/model --forget airplane,automobile,bird,cat \
+		--iterations 60 --out runs/demo --overwrite
+
+test: .venv/ready  ## set up, then lint, types and tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest --cov=unsee --cov-report=term:skip-covered --cov-fail-under=90
+
+check: test
+
+slow: .venv/ready  ## the long checks
+	$(BIN)/pytest -m slow
+
+bench: .venv/ready  ## speed, as ratios
+	$(BIN)/unsee bench
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch .venv/ready
+
+clean:
+	rm -rf .venv .demo runs build dist

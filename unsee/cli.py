@@ -1,0 +1,250 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unsee.data import load_data
+from unsee.errors import InputError, UnseeError
+from unsee.models import BlackBox, FeatureCache, load_model
+from unsee.progress import Console
+from unsee.prompts import load_prompt, plain_names
+from unsee.provenance import version
+from unsee.records import Data, forget_mask
+from unsee.runs import Run, check_free, read_config
+from unsee.settings import METHODS, PRESETS, parse
+from unsee.tuner import PromptTuner
+
+Command = Callable[..., Any]
+
+
+def _shared(*names: str) -> Callable[[Command], Command]:
+    """Options that several commands take."""
+    options = {
+        "json": click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, all else on stderr."),
+        "cache": click.option(
+            "--cache-dir",
+            envvar="UNSEE_CACHE",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Where image features are kept.  [default: the user's cache folder]",
+        ),
+        "no_cache": click.option("--no-cache", is_flag=True, help="Encode all images anew and keep nothing."),
+        "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
+        "dtype": click.option("--dtype", default="float32", show_default=True, help="Half precision is for GPUs."),
+    }
+
+    def decorate(command: Command) -> Command:
+        for name in reversed(names):
+            command = options[name](command)
+        return command
+
+    return decorate
+
+
+MODEL_OPTIONS = ("cache", "no_cache", "device", "dtype", "json")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version(), prog_name="unsee")
+def cli() -> None:
+    """Make a black-box vision-language model unsee the classes you name."""
+
+
+@cli.command()
+@click.argument("data")
+@click.option("--forget", "names", required=True, help="Classes to forget: NAME,NAME…")
+@click.option("--model", required=True, help="A CLIP: hub id, folder, .pt file, or ARCHITECTURE:FILE for OpenCLIP.")
+@click.option("--method", default="lcs", show_default=True, type=click.Choice(list(METHODS)), help="How to tune.")
+@click.option("--preset", default="paper", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
+@click.option("--shots", type=int, help="Images a class to tune on; as many again to validate.")
+@click.option("--iterations", type=int, help="Generations of the search.")
+@click.option("--budget", type=int, help="The most candidates to try, a hard limit.")
+@click.option("--seed", default=0, show_default=True, help="Fixes the split, the projection and the search.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run folder.  [default: runs/DATA-METHOD-seedS]")
+@click.option("--overwrite", is_flag=True, help="Start anew in a folder that holds a run.")
+@click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and say which.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other setting, e.g. search=separable.")
+@_shared(*MODEL_OPTIONS)
+def forget(
+    data: str,
+    names: str,
+    model: str,
+    method: str,
+    preset: str,
+    shots: int | None,
+    iterations: int | None,
+    budget: int | None,
+    seed: int,
+    out: Path | None,
+    overwrite: bool,
+    skip_bad_images: bool,
+    pairs: Sequence[str],
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """Tune a prompt under which the model no longer recognises some classes of DATA.
+
+    DATA is a folder with train/<class>/* and test/<class>/*, or with one folder a class.
+    """
+    console = Console(as_json)
+    out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
+    check_free(out, overwrite)
+    settings = parse(dict(_pair(text) for text in pairs))
+    settings |= {"shots": shots, "iterations": iterations, "budget": budget, "skip_bad_images": skip_bad_images}
+    tuner = PromptTuner(plain_names(names), method, preset=preset, seed=seed, **settings)
+    images = _readable(load_data(_absolute(data), seed=seed), skip_bad_images, console)
+    forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
+    loaded = _load(model, console, **where)
+    started = time.perf_counter()
+    with console.tuning() as watch:
+        tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch)
+    _finish(tuner, images, out, console, started)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--budget", type=int, help="A new limit on candidates, in all.")
+@click.option("--iterations", type=int, help="A new number of generations, in all.")
+@click.option("--model", help="Where the model lies now, if it has moved.")
+@click.option("--data", help="Where the data lies now, if it has moved.")
+@_shared(*MODEL_OPTIONS)
+def resume(
+    run: Path,
+    budget: int | None,
+    iterations: int | None,
+    model: str | None,
+    data: str | None,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """Go on with a run that was stopped, killed or ran out of budget."""
+    console = Console(as_json)
+    config, images, loaded = _reload(run, model, data, console, **where)
+    tuner = PromptTuner.from_config(config)
+    started = time.perf_counter()
+    with console.tuning() as watch:
+        tuner.resume(loaded, images, run, watch=watch, budget=budget, iterations=iterations)
+    _finish(tuner, images, run, console, started)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--model", help="Where the model lies now, if it has moved.")
+@click.option("--data", help="Other data with the same classes.")
+@_shared(*MODEL_OPTIONS)
+def evaluate(run: Path, model: str | None, data: str | None, as_json: bool, **where: Any) -> None:
+    """Scores of a run's prompt on the test images, beside zero-shot and per class."""
+    from unsee.evaluation import evaluate as score
+
+    console = Console(as_json)
+    prompt = load_prompt(run)
+    config, images, loaded = _reload(run, model, data, console, **where)
+    prompt.check(loaded)
+    if images.class_names != prompt.class_names:
+        raise InputError(f"the data's classes are not the run's: {', '.join(prompt.class_names[:8])}, …")
+    found = score(loaded, images.test, prompt.contexts, forget_mask(prompt.class_names, prompt.forget), prompt.template)
+    console.evaluation(found, prompt, len(images.test), data or config["data"]["name"])
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--model", help="Where the model lies now, if it has moved.")
+@click.option("--top", default=3, show_default=True, help="How many classes to show.")
+@_shared(*MODEL_OPTIONS)
+def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, as_json: bool, **where: Any) -> None:
+    """Top classes of each IMAGE, without and with the run's prompt."""
+    console = Console(as_json)
+    prompt = load_prompt(run)
+    loaded = _load(model or prompt.model, console, **where)
+    console.answers(prompt.classify(loaded, list(images), top))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command. Exit codes: 0 done, 1 a clear error, 2 bad usage, 130 interrupted."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        cli.main(arguments, prog_name="unsee", standalone_mode=False)
+    except click.Abort:
+        click.echo("interrupted; a run goes on with: unsee resume RUN", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except UnseeError as error:
+        click.echo(f"error: {' '.join(str(error).split())}", err=True)
+        return 1
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+def _finish(tuner: PromptTuner, images: Data, out: Path, console: Console, started: float) -> None:
+    tuned = time.perf_counter()
+    found = tuner.evaluate(images.test)
+    seconds = {"tuning": tuned - started, "evaluation": time.perf_counter() - tuned}
+    result = tuner.result(found, seconds)
+    with Run.open(out) as run:
+        run.write_result(result)
+    console.result(result, out, len(images.test))
+
+
+def _reload(
+    run: Path, model: str | None, data: str | None, console: Console, **where: Any
+) -> tuple[dict[str, Any], Data, BlackBox]:
+    """A run's config, data and model."""
+    config = read_config(run)
+    try:
+        settings, names = config["settings"], (config["model"]["name"], config["data"]["name"])
+        images = load_data(_absolute(data or names[1]), seed=settings["seed"])
+        skip = settings["skip_bad_images"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{run}/config.json: {error} is missing") from None
+    return config, _readable(images, skip, console), _load(model or names[0], console, **where)
+
+
+def _load(name: str, console: Console, cache_dir: Path | None, no_cache: bool, device: str, dtype: str) -> BlackBox:
+    folder = cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unsee"
+    cache = None if no_cache else FeatureCache(folder, progress=console.encoding)
+    return load_model(_absolute(name), cache=cache, device=device, dtype=dtype)
+
+
+def _absolute(name: str) -> str:
+    """A path that means the same from any working directory, so that a run can be resumed from anywhere."""
+    return str(Path(name).resolve()) if Path(name).exists() else name
+
+
+def _readable(data: Data, skip: bool, console: Console) -> Data:
+    """The data without test images that cannot be read, each of them named, if asked for."""
+    if not skip:
+        return data
+    test, bad = data.test.readable()
+    for error in bad:
+        console.say(f"skipped: {error}")
+    return dataclasses.replace(data, test=test)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise InputError(f"--set takes KEY=VALUE, not {text!r}")
+    return key.strip(), value.strip()
+
+
+def run() -> None:
+    """The `unsee` command."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,63 @@
+"""What can go wrong, as a tree; every message is one line that says what to do.
+
+UnseeError
+├── InputError      a setting, class name or argument that cannot be used
+├── DataError       a data set that is missing, too small or damaged
+│   └── ImageError  one image that cannot be read
+├── ModelError      a model that cannot be loaded, or answers nonsense
+├── RunError        a run folder that is missing, torn, taken, or belongs to something else
+└── MissingExtra    an optional package that is not installed
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UnseeError(Exception):
+    """Base of everything raised on purpose."""
+
+
+class InputError(UnseeError, ValueError):
+    """A setting, class name or argument that cannot be used."""
+
+
+class DataError(UnseeError, ValueError):
+    """A data set that is missing, too small or damaged."""
+
+
+class ImageError(DataError):
+    """One image that cannot be read; `name` says which."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"cannot read image {name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[ImageError], tuple[str, str]]:
+        return (ImageError, (self.name, self.reason))
+
+
+class ModelError(UnseeError, RuntimeError):
+    """A model that cannot be loaded, or answers nonsense."""
+
+
+class RunError(UnseeError, RuntimeError):
+    """A run folder that is missing, torn, taken, or belongs to something else."""
+
+
+class MissingExtra(UnseeError, ImportError):
+    """An optional package that is not installed; the message names the install line."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"this needs the package {package}; install it with: pip install 'unsee[{extra}]'")
+
+
+def unknown(what: str, given: str, known: Iterable[str]) -> str:
+    """One line for a name that is not there, with the nearest that are."""
+    names = list(known)
+    near = difflib.get_close_matches(given, names, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
+    listed = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+    return f"unknown {what} {given!r}{hint} Known: {listed}"

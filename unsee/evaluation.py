@@ -1,0 +1,40 @@
+"""A tuned prompt on a set of images, beside the plain prompt and beside a struck label list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unsee.images import Images
+from unsee.models.border import BlackBox
+from unsee.records import Doubles, Floats, Mask, Scores
+from unsee.scores import answers, entropy, label_mask_answers, per_class_accuracy, scores
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Scores on one set of images, before and after."""
+
+    zero_shot: Scores
+    label_mask: Scores
+    tuned: Scores
+    before: Doubles  # (C,) accuracy of each class under the plain prompt
+    after: Doubles  # (C,) under the tuned one
+    entropy_before: float  # of forgotten images' answers, 1 = uninformative
+    entropy_after: float
+
+
+def evaluate(model: BlackBox, images: Images, contexts: Floats, forget: Mask, template: str) -> Evaluation:
+    """Scores of contexts (m, D) on labelled images."""
+    bound = model.bind(images, images.class_names)
+    plain = bound.zero_shot(template)
+    tuned = bound.confidences(contexts[None])[0]
+    labels, gone, classes = images.labels, forget[images.labels], len(forget)
+    return Evaluation(
+        zero_shot=scores(answers(plain), labels, forget),
+        label_mask=scores(label_mask_answers(plain, forget), labels, forget),
+        tuned=scores(answers(tuned), labels, forget),
+        before=per_class_accuracy(answers(plain), labels, classes),
+        after=per_class_accuracy(answers(tuned), labels, classes),
+        entropy_before=float(entropy(plain[gone]).mean()) if gone.any() else 0.0,
+        entropy_after=float(entropy(tuned[gone]).mean()) if gone.any() else 0.0,
+    )

@@ -1,0 +1,225 @@
+"""Labelled images whose pixels are read only when asked for.
+
+`as_images` turns whatever a user has (paths, PIL images, a uint8 array) into an `Images` record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from unsee.errors import DataError, ImageError, InputError
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
+DECODERS = 4  # threads that decode ahead of the model
+
+
+class PixelSource(Protocol):
+    """Where pixels come from: numbered images that can be named, hashed and read."""
+
+    def __len__(self) -> int: ...
+    def name(self, i: int) -> str: ...
+    def digest(self, i: int) -> bytes: ...
+    def read(self, i: int) -> Image.Image: ...
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Image files below a folder; EXIF rotation is applied, the mode is left as it is."""
+
+    root: Path
+    files: tuple[str, ...]  # relative to root
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def name(self, i: int) -> str:
+        return str(self.root / self.files[i])
+
+    def digest(self, i: int) -> bytes:
+        return hashlib.blake2b(self._bytes(i), digest_size=16).digest()
+
+    def read(self, i: int) -> Image.Image:
+        try:
+            with Image.open(io.BytesIO(self._bytes(i))) as image:
+                image.load()
+                return ImageOps.exif_transpose(image)
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            reason = "not an image this machine can decode" if isinstance(error, UnidentifiedImageError) else str(error)
+            raise ImageError(self.name(i), reason) from None
+
+    def _bytes(self, i: int) -> bytes:
+        try:
+            content = (self.root / self.files[i]).read_bytes()
+        except OSError as error:
+            raise ImageError(self.name(i), error.strerror or str(error)) from None
+        if not content:
+            raise ImageError(self.name(i), "the file is empty")
+        return content
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Images held as one uint8 array (n, h, w, 3)."""
+
+    pixels: NDArray[np.uint8]
+    label: str = "array"
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def name(self, i: int) -> str:
+        return f"{self.label}[{i}]"
+
+    def digest(self, i: int) -> bytes:
+        shape = np.array(self.pixels[i].shape, dtype=np.int64).tobytes()
+        return hashlib.blake2b(shape + self.pixels[i].tobytes(), digest_size=16).digest()
+
+    def read(self, i: int) -> Image.Image:
+        return Image.fromarray(self.pixels[i])
+
+
+@dataclass(frozen=True)
+class PilSource:
+    """Images that a user already holds in memory."""
+
+    images: tuple[Image.Image, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def name(self, i: int) -> str:
+        return f"image[{i}]"
+
+    def digest(self, i: int) -> bytes:
+        image = self.images[i]
+        head = f"{image.mode}{image.size}".encode()
+        return hashlib.blake2b(head + image.tobytes(), digest_size=16).digest()
+
+    def read(self, i: int) -> Image.Image:
+        return ImageOps.exif_transpose(self.images[i])
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images of known classes; `index` says which images of the source they are."""
+
+    class_names: tuple[str, ...]
+    labels: NDArray[np.int64]  # (n,), -1 where unknown
+    source: PixelSource
+    index: NDArray[np.int64]  # (n,)
+
+    def __post_init__(self) -> None:
+        if self.labels.shape != self.index.shape:
+            raise InputError(f"{len(self.labels)} labels for {len(self.index)} images")
+        if len(set(self.class_names)) != len(self.class_names):
+            twice = next(n for n in self.class_names if self.class_names.count(n) > 1)
+            raise DataError(f"the class name {twice!r} stands for two classes; rename one of them")
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def subset(self, rows: ArrayLike) -> Images:
+        """The images at these rows, in this order."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        return Images(self.class_names, self.labels[chosen], self.source, self.index[chosen])
+
+    def name(self, row: int) -> str:
+        return self.source.name(int(self.index[row]))
+
+    def digest(self, row: int) -> bytes:
+        """Hash of this image's content."""
+        return self.source.digest(int(self.index[row]))
+
+    def read(self, row: int) -> Image.Image:
+        """The image, decoded now and upright; ImageError names the file if that fails."""
+        return self.source.read(int(self.index[row]))
+
+    def listing_digest(self) -> bytes:
+        """Hash of which images these are, without opening one."""
+        digest = hashlib.blake2b(digest_size=16)
+        if isinstance(self.source, FileSource):
+            for i in self.index:
+                digest.update(self.source.files[int(i)].encode() + b"\0")
+        elif isinstance(self.source, ArraySource):
+            digest.update(np.ascontiguousarray(self.source.pixels[self.index]).tobytes())
+        else:
+            for row in range(len(self)):
+                digest.update(self.digest(row))
+        return digest.digest()
+
+    def content_digest(self) -> str:
+        """Hash of every image's content, in order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for row in range(len(self)):
+            digest.update(self.digest(row))
+        return digest.hexdigest()
+
+    def readable(self) -> tuple[Images, list[ImageError]]:
+        """The images that decode, and what is wrong with the others."""
+        bad: list[ImageError] = []
+        good: list[int] = []
+
+        def check(row: int) -> ImageError | None:
+            try:
+                self.read(row)
+            except ImageError as error:
+                return error
+            return None
+
+        with ThreadPoolExecutor(DECODERS) as pool:
+            for row, error in enumerate(pool.map(check, range(len(self)))):
+                if error is None:
+                    good.append(row)
+                else:
+                    bad.append(error)
+        return self.subset(good), bad
+
+
+Anything = Images | ArrayLike | Iterable[str | Path | Image.Image]
+
+
+def as_images(given: Anything) -> Images:
+    """An `Images` record of what was given: itself, paths, PIL images or a uint8 array (n, h, w, 3)."""
+    if isinstance(given, Images):
+        return given
+    if isinstance(given, np.ndarray):
+        if given.dtype != np.uint8 or given.ndim != 4 or given.shape[3] != 3:
+            raise InputError(f"an image array must be uint8 (n, h, w, 3), not {given.dtype} {given.shape}")
+        return unlabelled(ArraySource(given))
+    if isinstance(given, (str, Path, Image.Image)):
+        raise InputError("give a list of images, not a single one")
+    items: list[Any] = list(given)  # type: ignore[arg-type]
+    if not items:
+        raise InputError("no image was given")
+    if all(isinstance(item, Image.Image) for item in items):
+        return unlabelled(PilSource(tuple(items)))
+    if all(isinstance(item, (str, Path)) for item in items):
+        return unlabelled(FileSource(Path(), tuple(str(item) for item in items)))
+    raise InputError("images must be an Images record, paths, PIL images or a uint8 array (n, h, w, 3)")
+
+
+def unlabelled(source: PixelSource) -> Images:
+    """Images of nobody knows what."""
+    n = len(source)
+    return Images((), np.full(n, -1, dtype=np.int64), source, np.arange(n))
+
+
+def labelled(source: PixelSource, labels: Sequence[int] | NDArray[np.int64], class_names: Sequence[str]) -> Images:
+    """Images of a source with a class for each."""
+    return Images(tuple(class_names), np.asarray(labels, dtype=np.int64), source, np.arange(len(source)))
+
+
+def in_batches(n: int, size: int) -> Iterator[range]:
+    """0..n cut into ranges of at most `size`."""
+    for start in range(0, n, size):
+        yield range(start, min(start + size, n))

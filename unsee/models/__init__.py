@@ -1,0 +1,28 @@
+"""The black box: contexts in, confidences out. `load_model` finds the right kind by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unsee.errors import InputError, ModelError
+from unsee.models.border import BlackBox, Bound, Metered
+from unsee.models.features import FeatureCache
+
+__all__ = ["BlackBox", "Bound", "FeatureCache", "Metered", "load_model"]
+
+
+def load_model(
+    name: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32"
+) -> BlackBox:
+    """The model of this name: a Hugging Face CLIP id or folder, an OpenAI `.pt`, or an OpenCLIP checkpoint.
+
+    An OpenCLIP weights file without its `open_clip_config.json` is named with its architecture: `ViT-B-16:FILE`.
+    """
+    if not str(name).strip():
+        raise InputError("no model was named")
+    from unsee.models.clip import load_clip  # torch takes seconds to import; nothing else here needs it
+
+    try:
+        return load_clip(str(name), cache=cache, device=device, dtype=dtype)
+    except MemoryError:
+        raise ModelError(f"model {name}: not enough memory to load it") from None

@@ -1,0 +1,82 @@
+"""A CLIP checkpoint, whichever its form, as a model that runs here."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from unsee.errors import InputError, ModelError
+from unsee.models.checkpoints import Checkpoint, State, TowerSizes, read_checkpoint
+from unsee.models.features import FeatureCache
+from unsee.models.local import LocalModel
+from unsee.models.text_tower import Layer, TextTower
+from unsee.models.tokenizers import find_tokenizer
+from unsee.models.vision import VisionTransformer
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def load_clip(name: str, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32") -> LocalModel:
+    """The CLIP of this name or path. Half precision is for GPUs: on a CPU it is slower, or not there at all."""
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+    if device == "cpu" and dtype != "float32":
+        raise InputError(f"{dtype} needs a GPU (device 'cuda'); on a CPU use float32")
+    checkpoint = read_checkpoint(name)
+    return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
+
+
+def from_checkpoint(
+    name: str,
+    checkpoint: Checkpoint,
+    cache: FeatureCache | None = None,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> LocalModel:
+    """A checkpoint, read and checked, as a model."""
+    tokenizer = find_tokenizer(checkpoint.folder, checkpoint.vocabulary)
+    if max(tokenizer.sos, tokenizer.eot) >= checkpoint.vocabulary:
+        raise ModelError(f"{checkpoint.source}: the tokenizer has more tokens than the model's {checkpoint.vocabulary}")
+    if checkpoint.eos is not None and checkpoint.eos != tokenizer.eot:
+        raise ModelError(
+            f"{checkpoint.source}: eos_token_id is {checkpoint.eos}, but the tokenizer ends with {tokenizer.eot}"
+        )
+    tower = text_tower(checkpoint.state, checkpoint.text, device, dtype)
+    scale = math.exp(float(checkpoint.state["logit_scale"]))
+    vision = VisionTransformer(checkpoint, device, dtype)
+    return LocalModel(name, tower, tokenizer, vision, scale, cache, reads_highest=checkpoint.eos is None)
+
+
+def text_tower(state: State, sizes: TowerSizes, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TextTower:
+    """The text tower of weights under Hugging Face's names."""
+
+    def get(name: str) -> Tensor:
+        return state[name].to(device=device, dtype=dtype).contiguous()
+
+    def pair(name: str) -> tuple[Tensor, Tensor]:
+        return get(f"{name}.weight"), get(f"{name}.bias")
+
+    def layer(at: str) -> Layer:
+        scale = (sizes.width // sizes.heads) ** -0.5
+        (q, qb), (k, kb), (v, vb) = (pair(f"{at}.self_attn.{part}_proj") for part in "qkv")
+        return Layer(
+            norm1=pair(f"{at}.layer_norm1"),
+            qkv=(torch.cat([q * scale, k, v]), torch.cat([qb * scale, kb, vb])),
+            out=pair(f"{at}.self_attn.out_proj"),
+            norm2=pair(f"{at}.layer_norm2"),
+            fc1=pair(f"{at}.mlp.fc1"),
+            fc2=pair(f"{at}.mlp.fc2"),
+        )
+
+    return TextTower(
+        tokens=get("text_model.embeddings.token_embedding.weight"),
+        positions=get("text_model.embeddings.position_embedding.weight"),
+        layers=tuple(layer(f"text_model.encoder.layers.{i}") for i in range(sizes.layers)),
+        norm=pair("text_model.final_layer_norm"),
+        projection=get("text_projection.weight"),
+        heads=sizes.heads,
+        activation=sizes.activation,
+        eps=sizes.eps,
+    )

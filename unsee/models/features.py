@@ -1,0 +1,185 @@
+"""Image features: encoded once, kept on disk by content and model.
+
+Images never change during tuning, so neither do their embeddings. Decoding runs in threads ahead of
+the model. The cache is one SQLite file: safe under several processes, bounded in size, and a damaged
+entry, or file, is made again rather than trusted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from unsee.images import DECODERS, Images, in_batches
+from unsee.records import Floats
+
+Progress = Callable[[int, int], None]  # done, in all
+LIMIT = 2 * 2**30  # bytes of features kept on disk
+
+
+class ImageEncoder(Protocol):
+    """Turns images into embeddings; the same image always gives the same row."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def batch(self) -> int: ...
+    def prepare(self, image: Any) -> Any:
+        """One PIL image made ready; called in threads."""
+
+    def encode(self, prepared: Sequence[Any]) -> Floats:
+        """Embeddings of length 1. -> (n, E)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Features and where they came from."""
+
+    features: Floats  # (n, E)
+    computed: int
+    cached: int
+
+
+def encode_images(
+    images: Images, encoder: ImageEncoder, cache: FeatureCache | None = None, progress: Progress | None = None
+) -> Encoded:
+    """Features of all images, from the cache where it has them."""
+    found: dict[int, Floats] = {}
+    keys: list[bytes] = []
+    if cache is not None:
+        with ThreadPoolExecutor(DECODERS) as pool:
+            keys = list(pool.map(images.digest, range(len(images))))
+        found = cache.get(encoder.fingerprint, keys)
+    missing = [row for row in range(len(images)) if row not in found]
+    report = progress or (cache.progress if cache is not None else None)
+    done = 0
+    for rows, features in _forward(images, encoder, missing):
+        for row, feature in zip(rows, features, strict=True):
+            found[row] = feature
+        if cache is not None:
+            cache.put(encoder.fingerprint, [(keys[row], found[row]) for row in rows])
+        done += len(rows)
+        if report is not None:
+            report(done, len(missing))
+    if cache is not None and missing:
+        cache.trim()
+    stacked = np.stack([found[row] for row in range(len(images))]) if found else np.zeros((0, 0), np.float32)
+    return Encoded(stacked.astype(np.float32, copy=False), len(missing), len(images) - len(missing))
+
+
+def _forward(images: Images, encoder: ImageEncoder, rows: list[int]) -> Iterator[tuple[list[int], Floats]]:
+    """Features batch by batch, while the next two batches are decoded."""
+
+    def one(row: int) -> Any:
+        return encoder.prepare(images.read(row))
+
+    def ready(batch: range) -> list[Future[Any]]:
+        return [pool.submit(one, rows[i]) for i in batch]
+
+    with ThreadPoolExecutor(DECODERS) as pool:
+        waiting: list[tuple[range, list[Future[Any]]]] = []
+        try:
+            for batch in in_batches(len(rows), encoder.batch):
+                waiting.append((batch, ready(batch)))
+                if len(waiting) > 2:
+                    now, futures = waiting.pop(0)
+                    yield [rows[i] for i in now], encoder.encode([f.result() for f in futures])
+            while waiting:
+                now, futures = waiting.pop(0)
+                yield [rows[i] for i in now], encoder.encode([f.result() for f in futures])
+        finally:
+            for _, futures in waiting:
+                for future in futures:
+                    future.cancel()
+
+
+class FeatureCache:
+    """Features on disk, by model fingerprint and content hash."""
+
+    def __init__(self, folder: str | Path, limit: int = LIMIT, progress: Progress | None = None) -> None:
+        self.path = Path(folder) / "features.sqlite"
+        self.limit = limit
+        self.progress = progress
+
+    def get(self, model: str, keys: Sequence[bytes]) -> dict[int, Floats]:
+        """Rows that are kept and whole, by their place in keys."""
+        found: dict[int, Floats] = {}
+
+        def read(db: sqlite3.Connection) -> None:
+            for batch in in_batches(len(keys), 500):
+                wanted = {keys[i]: [j for j in batch if keys[j] == keys[i]] for i in batch}
+                marks = ",".join("?" * len(wanted))
+                query = f"SELECT key, crc, data FROM features WHERE model = ? AND key IN ({marks})"
+                for key, crc, data in db.execute(query, [model, *wanted]).fetchall():
+                    if zlib.crc32(data) == crc and len(data) % 4 == 0:
+                        for row in wanted[key]:
+                            found[row] = np.frombuffer(data, dtype=np.float32)
+                db.execute(
+                    f"UPDATE features SET used = ? WHERE model = ? AND key IN ({marks})", [time.time(), model, *wanted]
+                )
+
+        self._with(read)
+        return found
+
+    def put(self, model: str, rows: Sequence[tuple[bytes, Floats]]) -> None:
+        """Keep these."""
+        now = time.time()
+        entries = []
+        for key, feature in rows:
+            data = np.ascontiguousarray(feature, dtype=np.float32).tobytes()
+            entries.append((model, key, zlib.crc32(data), now, len(data), data))
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?, ?, ?)", entries)
+
+        self._with(write)
+
+    def trim(self) -> None:
+        """Drops the longest unused, a fifth at a time, where there are too many."""
+
+        def drop(db: sqlite3.Connection) -> None:
+            (size,) = db.execute("SELECT coalesce(sum(size), 0) FROM features").fetchone()
+            if size <= self.limit:
+                return
+            excess = size - int(0.8 * self.limit)
+            for rowid, bytes_ in db.execute("SELECT rowid, size FROM features ORDER BY used").fetchall():
+                db.execute("DELETE FROM features WHERE rowid = ?", [rowid])
+                excess -= bytes_
+                if excess <= 0:
+                    break
+
+        self._with(drop)
+
+    def _with(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Does the work in one transaction; a damaged file is set aside, and an unusable place is gone without."""
+        for _ in range(2):
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with closing(sqlite3.connect(self.path, timeout=60)) as db, db:
+                    db.execute("PRAGMA journal_mode=WAL")
+                    db.execute("PRAGMA synchronous=OFF")
+                    db.execute(
+                        "CREATE TABLE IF NOT EXISTS features (model TEXT, key BLOB, crc INTEGER, used REAL, "
+                        "size INTEGER, data BLOB, PRIMARY KEY (model, key))"
+                    )
+                    work(db)
+                return
+            except sqlite3.OperationalError:
+                return  # locked for a minute, or a read-only place: go on without
+            except sqlite3.DatabaseError:
+                self._set_aside()
+            except OSError:
+                return
+
+    def _set_aside(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""A model that runs in this process: a CLIP text tower, an image encoder, a tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unsee.errors import InputError
+from unsee.images import Anything, as_images
+from unsee.models.features import FeatureCache, ImageEncoder, encode_images
+from unsee.models.text_tower import BoundText, TextTower
+from unsee.records import Card, Floats
+
+
+class Tokenizer(Protocol):
+    """Text to ids, without start and end tokens."""
+
+    @property
+    def sos(self) -> int: ...
+    @property
+    def eot(self) -> int: ...
+    def ids(self, text: str) -> list[int]: ...
+
+
+class LocalModel:
+    """A CLIP-like model held in memory; obeys the border, and shows its parts to white-box methods."""
+
+    def __init__(
+        self,
+        name: str,
+        tower: TextTower,
+        tokenizer: Tokenizer,
+        encoder: ImageEncoder,
+        logit_scale: float,
+        cache: FeatureCache | None = None,
+        reads_highest: bool = False,
+    ) -> None:
+        self.tower = tower
+        self.tokenizer = tokenizer
+        self.encoder = encoder
+        self.logit_scale = logit_scale  # what similarities are multiplied by
+        self.cache = cache
+        self.reads_highest = reads_highest  # the text is read at its highest id, not at the first EOT
+        table = tower.tokens.detach().float()
+        self.card = Card(
+            name=name,
+            fingerprint=_fingerprint(tower, encoder.fingerprint, logit_scale),
+            width=tower.width,
+            token_mean=table.mean(dim=0).cpu().numpy(),
+            token_std=float(table.std()),
+            token_limit=tower.limit,
+        )
+
+    def bind(self, images: Anything, class_names: Sequence[str]) -> LocalBound:
+        """Encodes the images, once and for all, and prepares the class names."""
+        return LocalBound(self, images, class_names)
+
+    def embed(self, phrase: str) -> Floats:
+        """Token embeddings of a phrase. -> (k, D)."""
+        ids = torch.tensor(self.tokenizer.ids(phrase), device=self.tower.tokens.device)
+        found: Floats = self.tower.tokens[ids].detach().float().cpu().numpy()
+        return found
+
+    def bind_names(self, class_names: Sequence[str], position: str = "end") -> BoundText:
+        """The text tower bound to `<class name>.`, the names as the paper writes them."""
+        suffixes = [self._suffix(f"{plain(name)}.", name) for name in class_names]
+        return self.tower.bind(suffixes, self.tokenizer.sos, position)
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Normalised embeddings of whole texts. -> (n, E)."""
+        return self.tower.encode([[self.tokenizer.sos, *self._suffix(text, text)] for text in texts])
+
+    def _suffix(self, text: str, name: str) -> list[int]:
+        """Ids up to the one that is read: the first EOT, or by the older rule the highest id."""
+        ids = [*self.tokenizer.ids(text), self.tokenizer.eot]
+        ids = ids[: ids.index(max(ids) if self.reads_highest else self.tokenizer.eot) + 1]
+        if len(ids) + 1 > self.tower.limit:
+            raise InputError(f"the class name {name!r} takes {len(ids)} of the model's {self.tower.limit} tokens")
+        return ids
+
+
+class LocalBound:
+    """A local model bound to images and class names."""
+
+    def __init__(self, model: LocalModel, images: Anything, class_names: Sequence[str]) -> None:
+        if not class_names:
+            raise InputError("at least one class name is needed")
+        self.model = model
+        self.class_names = tuple(class_names)
+        self.text = model.bind_names(class_names)
+        encoded = encode_images(as_images(images), model.encoder, model.cache)
+        self.images_encoded = encoded.computed
+        self.images_from_cache = encoded.cached
+        tokens = model.tower.tokens
+        self.features = torch.from_numpy(encoded.features).to(tokens.device, tokens.dtype)  # (n, E)
+
+    @property
+    def room(self) -> int:
+        """How many contexts fit in front of the longest class name."""
+        return self.text.room
+
+    def confidences(self, contexts: Floats) -> Floats:
+        """(b, m, D) -> (b, n, C); rows sum to 1."""
+        return np.exp(self.log_confidences(contexts))
+
+    def log_confidences(self, contexts: Floats) -> Floats:
+        """Logs of the confidences, straight from log-softmax. (b, m, D) -> (b, n, C)."""
+        given = np.asarray(contexts, dtype=np.float32)
+        if given.ndim != 3:
+            raise InputError(f"contexts must be (b, m, {self.model.card.width}), not {given.shape}")
+        tokens = self.model.tower.tokens
+        with torch.inference_mode():
+            ready = torch.from_numpy(np.ascontiguousarray(given)).to(tokens.device, tokens.dtype)
+            return _numpy(self.log_softmax(self.text.embeddings(ready)))
+
+    def zero_shot(self, template: str) -> Floats:
+        """Confidences under a plain-text prompt. -> (n, C)."""
+        if "{}" not in template:
+            raise InputError(f"the template {template!r} must hold {{}} where the class name goes")
+        with torch.inference_mode():
+            texts = self.model.texts([template.replace("{}", plain(name)) for name in self.class_names])
+            return np.exp(_numpy(self.log_softmax(texts)))
+
+    def log_softmax(self, embeddings: Tensor) -> Tensor:
+        """Log-confidences of the bound images under class embeddings (…, C, E). -> (…, n, C), in float32."""
+        logits = self.model.logit_scale * (self.features @ embeddings.transpose(-1, -2))
+        return logits.float().log_softmax(dim=-1)
+
+
+def plain(class_name: str) -> str:
+    """A class name as it stands in a prompt: underscores become spaces."""
+    return class_name.replace("_", " ")
+
+
+def _numpy(x: Tensor) -> Floats:
+    found: Floats = x.float().cpu().numpy()
+    return found
+
+
+def _fingerprint(tower: TextTower, encoder: str, logit_scale: float) -> str:
+    digest = hashlib.blake2b(f"{encoder}|{logit_scale!r}".encode(), digest_size=16)
+    for tensor in tower.tensors():
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+"""Text to token ids: CLIP's own vocabulary, or the one a checkpoint's folder carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unsee.errors import ModelError
+
+CLIP_VOCABULARY = 49408
+
+
+class ClipTokenizer:
+    """CLIP's byte-pair vocabulary; OpenAI and OpenCLIP checkpoints carry no tokenizer files."""
+
+    def __init__(self) -> None:
+        from instant_clip_tokenizer import Tokenizer
+
+        self._tokenizer = Tokenizer()
+        self.sos = int(self._tokenizer.start_of_text())
+        self.eot = int(self._tokenizer.end_of_text())
+
+    def ids(self, text: str) -> list[int]:
+        """Ids of the text, without start and end."""
+        return [int(i) for i in self._tokenizer.encode(text)]
+
+
+class FileTokenizer:
+    """A `tokenizer.json` of the tokenizers library."""
+
+    def __init__(self, path: Path, sos: str = "<|startoftext|>", eot: str = "<|endoftext|>") -> None:
+        from tokenizers import Tokenizer
+
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"{path}: not a tokenizer file ({error})") from None
+        self.sos = self._id(path, sos)
+        self.eot = self._id(path, eot)
+
+    def ids(self, text: str) -> list[int]:
+        """Ids of the text, without start and end."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _id(self, path: Path, token: str) -> int:
+        found = self._tokenizer.token_to_id(token)
+        if found is None:
+            raise ModelError(f"{path}: has no {token} token")
+        return int(found)
+
+
+class VocabularyTokenizer:
+    """A `vocab.json` and `merges.txt`, as older Hugging Face folders have."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import CLIPTokenizer
+
+        try:
+            self._tokenizer = CLIPTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(f"{folder}: vocab.json and merges.txt cannot be read ({error})") from None
+        self.sos = int(self._tokenizer.bos_token_id)
+        self.eot = int(self._tokenizer.eos_token_id)
+
+    def ids(self, text: str) -> list[int]:
+        """Ids of the text, without start and end."""
+        return [int(i) for i in self._tokenizer.encode(text, add_special_tokens=False)]
+
+
+def find_tokenizer(folder: Path | None, vocabulary: int) -> ClipTokenizer | FileTokenizer | VocabularyTokenizer:
+    """The folder's own tokenizer, or CLIP's where there is none and the vocabulary fits."""
+    if folder is not None and (folder / "tokenizer.json").is_file():
+        return FileTokenizer(folder / "tokenizer.json")
+    if folder is not None and (folder / "vocab.json").is_file():
+        return VocabularyTokenizer(folder)
+    if vocabulary != CLIP_VOCABULARY:
+        raise ModelError(f"{folder}: no tokenizer.json, and {vocabulary} tokens are not CLIP's {CLIP_VOCABULARY}")
+    return ClipTokenizer()

@@ -1,0 +1,145 @@
+"""What a command shows: tables and one JSON object on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import rich.console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from unsee.evaluation import Evaluation
+from unsee.prompts import Answer, Prompt
+from unsee.records import Generation
+from unsee.settings import Settings
+from unsee.tuner import Watch
+
+EVERY = 10.0  # seconds between progress lines where there is no terminal
+
+
+class Console:
+    """Prints for a person, or one JSON object for a program."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._out = rich.console.Console(file=sys.stdout, highlight=False)
+        self._err = rich.console.Console(file=sys.stderr, highlight=False)
+        self._last = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """A line beside the result."""
+        self._err.print(text, markup=False, soft_wrap=True)
+
+    def encoding(self, done: int, total: int) -> None:
+        """Progress of image encoding."""
+        if total > 1000 and (self._due() or done == total):
+            self.say(f"encoding images: {done} of {total}")
+
+    @contextmanager
+    def tuning(self) -> Iterator[Watch]:
+        """A bar on a terminal, a line now and then elsewhere."""
+        if not self._err.is_terminal:
+            yield self._line
+            return
+        columns = (
+            TextColumn("generation"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn(
+                "loss {task.fields[loss]:.3f}  valid H {task.fields[h]:.1f}  {task.fields[left]} candidates left"
+            ),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._err, transient=True) as bar:
+            task = bar.add_task("", total=None, loss=float("nan"), h=0.0, left="?", start=True)
+
+            def watch(generation: Generation, settings: Settings) -> None:
+                bar.update(
+                    task,
+                    completed=generation.number,
+                    total=-(-settings.limit // settings.population),
+                    loss=generation.losses.min(),
+                    h=100 * generation.valid.h if generation.valid else 0.0,
+                    left=settings.limit - generation.candidates,
+                )
+
+            yield watch
+
+    def result(self, result: dict[str, Any], run: Path, images: int) -> None:
+        """The closing table of a run and where it lies."""
+        if self.as_json:
+            self._json(result | {"run": str(run)})
+            return
+        title = f"{result['data']}: forgetting {', '.join(result['forget'])} ({images} test images, {result['model']})"
+        rows = [("zero-shot", result["zero_shot"]), ("label mask", result["label_mask"])]
+        rows.append((f"tuned ({result['method']})", result["test"]))
+        self._scores(title, rows)
+        ledger = result["ledger"]
+        self._out.print(
+            f"{ledger['candidates']} candidates, {ledger['image_queries']} image queries, "
+            f"{result['seconds']['tuning']:.1f} s; run: {run}",
+            soft_wrap=True,
+        )
+
+    def evaluation(self, found: Evaluation, prompt: Prompt, images: int, data: str) -> None:
+        """A prompt's scores and what became of each class."""
+        scores = {"zero_shot": found.zero_shot, "label_mask": found.label_mask, "test": found.tuned}
+        if self.as_json:
+            classes = zip(prompt.class_names, found.before.tolist(), found.after.tolist(), strict=True)
+            per_class = {name: {"before": before, "after": after} for name, before, after in classes}
+            self._json({name: s.as_dict() for name, s in scores.items()} | {"data": data, "per_class": per_class})
+            return
+        rows = [("zero-shot", found.zero_shot), ("label mask", found.label_mask), ("tuned", found.tuned)]
+        self._scores(f"{data} ({images} test images)", [(name, s.as_dict()) for name, s in rows])
+        table = Table("class", "", "accuracy before", "after")
+        for name, before, after in zip(prompt.class_names, found.before, found.after, strict=True):
+            table.add_row(name, "forget" if name in prompt.forget else "", f"{100 * before:.1f}", f"{100 * after:.1f}")
+        self._out.print(table)
+
+    def answers(self, answers: list[Answer]) -> None:
+        """Top classes of each image."""
+        if self.as_json:
+            self._json({"images": [{"image": a.image, "before": a.before, "after": a.after} for a in answers]})
+            return
+        table = Table("image", "without the prompt", "with it")
+        for answer in answers:
+            table.add_row(answer.image, _listed(answer.before), _listed(answer.after))
+        self._out.print(table)
+
+    def _scores(self, title: str, rows: list[tuple[str, dict[str, float]]]) -> None:
+        self._out.print(title, soft_wrap=True)
+        table = Table("", "H", "Err_for", "Acc_mem")
+        for name, scores in rows:
+            table.add_row(name, *(f"{100 * scores[key]:.2f}" for key in ("h", "err_for", "acc_mem")))
+        self._out.print(table)
+
+    def _json(self, content: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def _line(self, generation: Generation, settings: Settings) -> None:
+        total = -(-settings.limit // settings.population)
+        if not self._due() and generation.number < total:
+            return
+        h = 100 * generation.valid.h if generation.valid else 0.0
+        left = generation.seconds / generation.candidates * (settings.limit - generation.candidates)
+        self.say(
+            f"generation {generation.number}/{total}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
+            f"{settings.limit - generation.candidates} candidates left, about {left:.0f} s"
+        )
+
+    def _due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < EVERY:
+            return False
+        self._last = now
+        return True
+
+
+def _listed(pairs: tuple[tuple[str, float], ...]) -> str:
+    return ", ".join(f"{name} {100 * confidence:.1f}%" for name, confidence in pairs)
