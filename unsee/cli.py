@@ -15,7 +15,7 @@ import click
 
 from unsee.data import load_data
 from unsee.errors import InputError, UnseeError
-from unsee.models import BlackBox, FeatureCache, load_model
+from unsee.models import BlackBox, Bound, FeatureCache, load_model
 from unsee.progress import Console
 from unsee.prompts import load_prompt, plain_names
 from unsee.provenance import version
@@ -104,10 +104,11 @@ def forget(
     images = _readable(load_data(_absolute(data), seed=seed), skip_bad_images, console)
     forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
     loaded = _load(model, console, **where)
+    test = loaded.bind(images.test, images.class_names)  # before tuning: a bad test image shows now, not hours later
     started = time.perf_counter()
     with console.tuning() as watch:
         tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch)
-    _finish(tuner, images, out, console, started)
+    _finish(tuner, images, test, out, console, started)
 
 
 @cli.command()
@@ -130,10 +131,11 @@ def resume(
     console = Console(as_json)
     config, images, loaded = _reload(run, model, data, console, **where)
     tuner = PromptTuner.from_config(config)
+    test = loaded.bind(images.test, images.class_names)
     started = time.perf_counter()
     with console.tuning() as watch:
         tuner.resume(loaded, images, run, watch=watch, budget=budget, iterations=iterations)
-    _finish(tuner, images, run, console, started)
+    _finish(tuner, images, test, run, console, started)
 
 
 @cli.command()
@@ -151,7 +153,9 @@ def evaluate(run: Path, model: str | None, data: str | None, as_json: bool, **wh
     prompt.check(loaded)
     if images.class_names != prompt.class_names:
         raise InputError(f"the data's classes are not the run's: {', '.join(prompt.class_names[:8])}, …")
-    found = score(loaded, images.test, prompt.contexts, forget_mask(prompt.class_names, prompt.forget), prompt.template)
+    bound = loaded.bind(images.test, prompt.class_names)
+    gone = forget_mask(prompt.class_names, prompt.forget)
+    found = score(bound, images.test.labels, prompt.contexts, gone, prompt.template)
     console.evaluation(found, prompt, len(images.test), data or config["data"]["name"])
 
 
@@ -189,9 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _finish(tuner: PromptTuner, images: Data, out: Path, console: Console, started: float) -> None:
+def _finish(tuner: PromptTuner, images: Data, test: Bound, out: Path, console: Console, started: float) -> None:
     tuned = time.perf_counter()
-    found = tuner.evaluate(images.test)
+    for error in tuner.skipped_:
+        console.say(f"skipped: {error}")
+    found = tuner.evaluate(images.test, test)
     seconds = {"tuning": tuned - started, "evaluation": time.perf_counter() - tuned}
     result = tuner.result(found, seconds)
     with Run.open(out) as run:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsee.images import Images
-from unsee.models.border import BlackBox
-from unsee.records import Doubles, Floats, Mask, Scores
+from unsee.models.border import Bound
+from unsee.records import Doubles, Floats, Ints, Mask, Scores
 from unsee.scores import answers, entropy, label_mask_answers, per_class_accuracy, scores
 
 
@@ -23,12 +22,11 @@ class Evaluation:
     entropy_after: float
 
 
-def evaluate(model: BlackBox, images: Images, contexts: Floats, forget: Mask, template: str) -> Evaluation:
-    """Scores of contexts (m, D) on labelled images."""
-    bound = model.bind(images, images.class_names)
+def evaluate(bound: Bound, labels: Ints, contexts: Floats, forget: Mask, template: str) -> Evaluation:
+    """Scores of contexts (m, D) on the images a model is bound to, whose classes are labels (n,)."""
     plain = bound.zero_shot(template)
     tuned = bound.confidences(contexts[None])[0]
-    labels, gone, classes = images.labels, forget[images.labels], len(forget)
+    gone, classes = forget[labels], len(forget)
     return Evaluation(
         zero_shot=scores(answers(plain), labels, forget),
         label_mask=scores(label_mask_answers(plain, forget), labels, forget),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from unsee.files import write_bytes, write_json
 from unsee.records import Generation, Scores
 
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
+LOCK = ".lock"
 FILES = (CONFIG, JOURNAL, CHECKPOINT, RESULT, "prompt.safetensors", "prompt.json")
 
 
@@ -42,7 +44,8 @@ class Run:
         self.folder = folder
         self.config = config
         self.history = history
-        self._lock = FileLock(folder / ".lock", timeout=0)
+        self._begun = True
+        self._lock = FileLock(folder / LOCK, timeout=0)
         try:
             self._lock.acquire()
         except Timeout:
@@ -50,7 +53,10 @@ class Run:
 
     @classmethod
     def create(cls, folder: str | Path, config: dict[str, Any], overwrite: bool = False) -> Run:
-        """A new run; what an earlier one left in the folder is removed only if overwriting."""
+        """A new run, written to disk with its first generation: one that fails before leaves nothing behind.
+
+        What an earlier run left in the folder goes only then, and only if overwriting.
+        """
         folder = Path(folder)
         check_free(folder, overwrite)
         try:
@@ -58,9 +64,7 @@ class Run:
         except OSError as error:
             raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
         run = cls(folder, config, [])
-        for name in FILES:
-            (folder / name).unlink(missing_ok=True)
-        write_json(folder / CONFIG, config)
+        run._begun = False
         return run
 
     @classmethod
@@ -79,6 +83,11 @@ class Run:
 
     def append(self, generation: Generation) -> None:
         """Records one generation; a full one takes the place of the partial one a budget left behind."""
+        if not self._begun:
+            for name in FILES:
+                (self.folder / name).unlink(missing_ok=True)
+            write_json(self.folder / CONFIG, self.config)
+            self._begun = True
         if self.history and self.history[-1].number == generation.number:
             self.history.pop()
             _cut(self.folder / CHECKPOINT, [_line(g) for g in self.history])
@@ -98,6 +107,10 @@ class Run:
 
     def close(self) -> None:
         self._lock.release()
+        if not self._begun:
+            (self.folder / LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # it holds other files, or an earlier run
+                self.folder.rmdir()
 
     def __enter__(self) -> Run:
         return self

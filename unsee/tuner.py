@@ -30,7 +30,7 @@ from unsee.data import load_data
 from unsee.errors import InputError, ModelError, RunError
 from unsee.evaluation import Evaluation, evaluate
 from unsee.images import Anything, Images, as_images
-from unsee.models import BlackBox, Metered
+from unsee.models import BlackBox, Bound, Metered
 from unsee.models.border import LooksUpTokens
 from unsee.prompts import Prompt, plain_names
 from unsee.records import Card, Data, Doubles, Floats, Generation, Ints, Ledger, Mask, Scores, forget_mask
@@ -71,10 +71,11 @@ class PromptTuner:
     ) -> PromptTuner:
         """Tunes a prompt; with `out`, as a run folder that can be resumed."""
         task = self._prepare(model, data)
+        bench = Bench(task)
         if out is None:
-            return self._tune(task, None, [], watch)
+            return self._tune(task, bench, None, [], watch)
         with Run.create(out, task.config(), overwrite) as run:
-            return self._tune(task, run, [], watch)
+            return self._tune(task, bench, run, [], watch)
 
     def resume(
         self, model: BlackBox, data: Data, out: str | Path, *, watch: Watch | None = None, **longer: int | None
@@ -85,7 +86,8 @@ class PromptTuner:
             task = self._prepare(model, data)
             task.check_same(run)
             run.write_config(task.config())
-            return self._tune(task, run, list(run.history), watch)
+            history = list(run.history)
+            return self._tune(task, Bench(task, history[-1].ledger if history else {}), run, history, watch)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> PromptTuner:
@@ -103,9 +105,10 @@ class PromptTuner:
         """H, Err_for and Acc_mem of the tuned prompt on labelled images."""
         return self.evaluate(images).tuned
 
-    def evaluate(self, images: Images) -> Evaluation:
-        """The tuned prompt on labelled images, beside zero-shot and label mask."""
-        return evaluate(self.model_, images, self.contexts_, self.forget_mask_, self.settings_.template)
+    def evaluate(self, images: Images, bound: Bound | None = None) -> Evaluation:
+        """The tuned prompt on labelled images, beside zero-shot and label mask; `bound` if they are bound already."""
+        bound = bound or self.model_.bind(images, self.class_names_)
+        return evaluate(bound, images.labels, self.contexts_, self.forget_mask_, self.settings_.template)
 
     @property
     def prompt(self) -> Prompt:
@@ -158,10 +161,11 @@ class PromptTuner:
         split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
         return Task(settings, model, data, forget, split)
 
-    def _tune(self, task: Task, run: Run | None, history: list[Generation], watch: Watch | None) -> PromptTuner:
+    def _tune(
+        self, task: Task, bench: Bench, run: Run | None, history: list[Generation], watch: Watch | None
+    ) -> PromptTuner:
         settings, contexts_of = task.settings, task.parametrization.contexts
         search, best, asked = task.replay(history)
-        bench = Bench(task, history[-1].ledger if history else {})
         ledger = bench.ledger
         started = time.perf_counter() - (history[-1].seconds if history else 0.0)
         while ledger.generations < settings.iterations and ledger.candidates < settings.limit:
@@ -238,11 +242,12 @@ class Best:
 class Bench:
     """The model bound to the images of a split: judges candidates and keeps the ledger."""
 
-    def __init__(self, task: Task, spent: dict[str, int]) -> None:
+    def __init__(self, task: Task, spent: dict[str, int] | None = None) -> None:
         settings, data = task.settings, task.data
-        self.ledger = Ledger(**spent)
+        self.ledger = Ledger(**(spent or {}))
         self._settings = settings
         self._forget = task.forget
+        make_origin(settings, task.model)  # refuses what cannot fit before images are encoded
         train, valid = data.train.subset(task.split.train), data.train.subset(task.split.valid)
         self._train_labels, self._valid_labels = train.labels, valid.labels
         self._every = settings.validate == "every"

@@ -96,7 +96,7 @@ class TextTower:
         part = slice(which.start * self.width, which.stop * self.width)
         weight, bias = layer.qkv
         x = F.linear(F.layer_norm(x, (self.width,), *layer.norm1, self.eps), weight[part], bias[part])
-        return x.view(len(x), -1, self.heads, self.width // self.heads)
+        return x.view(len(x), which.stop - which.start, self.heads, self.width // self.heads)
 
     def finish(self, layer: Layer, x: Tensor, attended: Tensor) -> Tensor:
         """What follows attention in a block. (r, D), (r, D) -> (r, D)."""
@@ -290,7 +290,7 @@ def _look(q: Tensor, keys_values: Tensor, seen: Tensor) -> Tensor:
     """Attention. q (n, r, h, d), keys_values (n, s, 2, h, d), seen (r, s) -> (n r, D)."""
     k, v = keys_values.permute(2, 0, 3, 1, 4)
     a = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=seen, scale=1.0)
-    return a.transpose(1, 2).reshape(len(q) * q.shape[1], -1)
+    return a.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def _beside(far: Tensor, near: Tensor) -> Tensor:

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import unsee
+from tests import tiny
+from unsee import DataError
+from unsee.split import few_shot_split, largest_shots
+
+
+def test_a_folder_with_train_and_test_is_read_with_its_class_names(image_folder):
+    data = unsee.load_data(image_folder)
+    assert data.class_names == tiny.NAMES
+    assert (len(data.train), len(data.test)) == (80, 60)
+    assert data.train.name(0).endswith("train/airplane/000.png")
+
+
+def test_class_folders_alone_are_halved_by_seed(image_folder):
+    halves = [unsee.load_data(image_folder / "train", seed=seed) for seed in (0, 0, 1)]
+    assert all(len(half.train) == len(half.test) == 40 for half in halves)
+    names = [{half.train.name(i) for i in range(40)} for half in halves]
+    assert names[0] == names[1] != names[2]
+    assert not names[0] & {halves[0].test.name(i) for i in range(40)}
+
+
+def test_underscores_in_folder_names_are_spaces_in_class_names(tmp_path):
+    tiny.write_images(tmp_path, names=("sea_lion", "otter"), train=2, test=1)
+    assert unsee.load_data(tmp_path).class_names == ("otter", "sea lion")
+
+
+def test_folders_that_cannot_be_data_say_why(tmp_path):
+    with pytest.raises(DataError, match="no data set"):
+        unsee.load_data(tmp_path / "nothing")
+    with pytest.raises(DataError, match="holds no class folders"):
+        unsee.load_data(tmp_path)
+    tiny.write_images(tmp_path, names=("a", "b"), train=2, test=1)
+    shutil.rmtree(tmp_path / "test" / "b")
+    with pytest.raises(DataError, match=r"class 'b' has no images in .*test"):
+        unsee.load_data(tmp_path)
+    shutil.rmtree(tmp_path / "test")
+    with pytest.raises(DataError, match="has train/ but no test/"):
+        unsee.load_data(tmp_path)
+
+
+def test_the_fingerprint_follows_names_and_labels(image_folder, tmp_path):
+    before = unsee.load_data(image_folder).fingerprint
+    assert unsee.load_data(image_folder).fingerprint == before
+    copy = shutil.copytree(image_folder, tmp_path / "copy")
+    assert unsee.load_data(copy).fingerprint == before, "where it lies does not matter"
+    (copy / "train" / "cat" / "000.png").rename(copy / "train" / "cat" / "900.png")
+    assert unsee.load_data(copy).fingerprint != before
+
+
+def test_a_split_has_k_and_k_different_images_of_each_class(data):
+    split = few_shot_split(data.train, 3, seed=0)
+    for rows in (split.train, split.valid):
+        assert np.bincount(data.train.labels[rows]).tolist() == [3] * 10
+    assert not set(split.train) & set(split.valid)
+    again, other = few_shot_split(data.train, 3, seed=0), few_shot_split(data.train, 3, seed=1)
+    assert np.array_equal(split.train, again.train)
+    assert not np.array_equal(split.train, other.train)
+
+
+def test_too_few_images_name_the_class_and_the_way_out(data):
+    with pytest.raises(DataError, match=r"class 'airplane' has 8 images to tune on; 5 shots need 10.*--shots 4"):
+        few_shot_split(data.train, 5, seed=0)
+    assert largest_shots(data.train) == 4
+
+
+def test_bad_images_are_skipped_only_if_asked(image_folder, tmp_path):
+    copy = shutil.copytree(image_folder, tmp_path / "copy")
+    for i in range(2):
+        (copy / "train" / "cat" / f"00{i}.png").write_bytes(b"")
+    train = unsee.load_data(copy).train
+    split = few_shot_split(train, 3, seed=0, skip_bad_images=True)
+    used = {train.name(int(i)) for i in (*split.train, *split.valid)}
+    assert not any(name.endswith(("cat/000.png", "cat/001.png")) for name in used)
+    assert len(split.train) == len(split.valid) == 30
+    with pytest.raises(DataError, match="class 'cat' has only 6 readable images"):
+        few_shot_split(train, 4, seed=0, skip_bad_images=True)

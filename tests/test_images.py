@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import unsee
+from unsee import ImageError, InputError
+from unsee.images import ArraySource, labelled
+
+
+def test_paths_pil_images_and_arrays_become_the_same_images(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3), dtype=np.uint8)
+    paths = []
+    for i, image in enumerate(pixels):
+        paths.append(tmp_path / f"{i}.png")
+        Image.fromarray(image).save(paths[-1])
+    forms = [pixels, paths, [Image.fromarray(p) for p in pixels]]
+    for form in forms:
+        images = unsee.as_images(form)
+        assert len(images) == 3
+        assert all(np.array_equal(np.asarray(images.read(i)), pixels[i]) for i in range(3))
+    assert unsee.as_images(images) is images
+
+
+@pytest.mark.parametrize("bad", [np.zeros((2, 4, 4, 3)), np.zeros((4, 4, 3), np.uint8), [], [1, 2], "one.png"])
+def test_what_is_no_list_of_images_is_refused(bad):
+    with pytest.raises(InputError):
+        unsee.as_images(bad)
+
+
+def test_an_unreadable_image_is_named(tmp_path):
+    (tmp_path / "empty.png").write_bytes(b"")
+    (tmp_path / "text.png").write_text("no image")
+    whole = tmp_path / "whole.png"
+    Image.new("RGB", (64, 64), "red").save(whole)
+    (tmp_path / "torn.png").write_bytes(whole.read_bytes()[:100])
+    names = ["empty.png", "text.png", "torn.png", "missing.png", "whole.png"]
+    images = unsee.as_images([tmp_path / name for name in names])
+    for row, name in enumerate(names[:-1]):
+        with pytest.raises(ImageError, match=name):
+            images.read(row)
+    good, bad = images.readable()
+    assert [good.name(i) for i in range(len(good))] == [str(whole)]
+    assert [error.name.rsplit("/", 1)[1] for error in bad] == names[:-1]
+
+
+def test_an_exif_rotated_photo_is_read_upright(tmp_path):
+    image = Image.new("RGB", (40, 20), "red")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotate by 90 degrees to see it upright
+    image.save(tmp_path / "turned.jpg", exif=exif)
+    assert unsee.as_images([tmp_path / "turned.jpg"]).read(0).size == (20, 40)
+
+
+def test_digests_know_content_and_shape():
+    pixels = np.zeros((3, 4, 4, 3), dtype=np.uint8)
+    pixels[2] = 1
+    images = unsee.as_images(pixels)
+    assert images.digest(0) == images.digest(1) != images.digest(2)
+    wide = unsee.as_images(np.zeros((1, 2, 8, 3), dtype=np.uint8))
+    assert wide.digest(0) != images.digest(0)
+    assert images.subset([0, 2]).content_digest() != images.subset([2, 0]).content_digest()
+
+
+def test_a_subset_keeps_labels_with_their_images():
+    source = ArraySource(np.zeros((4, 2, 2, 3), dtype=np.uint8))
+    images = labelled(source, [0, 1, 1, 0], ["a", "b"]).subset([3, 1])
+    assert images.labels.tolist() == [0, 1]
+    assert images.name(0) == "array[3]"
+
+
+def test_two_classes_of_one_name_are_refused():
+    source = ArraySource(np.zeros((2, 2, 2, 3), dtype=np.uint8))
+    with pytest.raises(unsee.DataError, match="'a' stands for two classes"):
+        labelled(source, [0, 1], ["a", "a"])

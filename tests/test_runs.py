@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unsee import RunError, Scores
+from unsee.records import Generation
+from unsee.runs import Run, read_config, read_result
+
+
+def generation(number, losses=(1.5, 2.5), **more):
+    ledger = {"candidates": 2 * number}
+    return Generation(number, np.array(losses), 2 * number, 0, Scores(0.5, 0.4, 0.6), ledger=ledger, **more)
+
+
+def make(folder, count=3):
+    with Run.create(folder, {"a": 1}) as run:
+        for number in range(1, count + 1):
+            run.append(generation(number, losses=(0.1 * number, 1 / 3)))
+    return folder
+
+
+def test_a_run_reads_back_what_was_written_to_the_last_bit(tmp_path):
+    folder = make(tmp_path / "run")
+    with Run.open(folder) as run:
+        assert run.config == {"a": 1}
+        assert [g.number for g in run.history] == [1, 2, 3]
+        assert run.history[0].losses.tolist() == [0.1, 1 / 3]
+        assert run.history[0].valid == Scores(0.5, 0.4, 0.6)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40, 150])
+def test_a_torn_last_line_is_dropped_and_written_anew(tmp_path, cut):
+    whole = make(tmp_path / "whole")
+    torn = make(tmp_path / "torn")
+    for name in ("checkpoint.jsonl",):
+        content = (torn / name).read_bytes()
+        (torn / name).write_bytes(content[:-cut])
+    with Run.open(torn) as run:
+        assert len(run.history) == 2 if cut > 1 else 3
+        for number in range(len(run.history) + 1, 4):
+            run.append(generation(number, losses=(0.1 * number, 1 / 3)))
+    for name in ("checkpoint.jsonl", "journal.jsonl"):
+        assert (torn / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_torn_journal_line_without_its_checkpoint_line_is_dropped(tmp_path):
+    folder = make(tmp_path / "run")
+    with (folder / "journal.jsonl").open("a") as out:
+        out.write('{"generation": 4, "cand')
+    with Run.open(folder) as run:
+        run.append(generation(4))
+    assert len((folder / "journal.jsonl").read_text().splitlines()) == 4
+
+
+def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path):
+    folder = make(tmp_path / "run")
+    path = folder / "checkpoint.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1].replace("0.2", "0.3", 1) + lines[2])
+    with pytest.raises(RunError, match="line 2 is damaged"):
+        Run.open(folder)
+    path.write_text(lines[0] + lines[2])
+    with pytest.raises(RunError, match="line 2 is generation 3, not 2"):
+        Run.open(folder)
+    path.write_text("".join(lines))
+    (folder / "journal.jsonl").unlink()
+    with pytest.raises(RunError, match="has 0 of 3 generations"):
+        Run.open(folder)
+
+
+def test_a_full_generation_takes_the_place_of_a_partial_one(tmp_path):
+    with Run.create(tmp_path / "run", {}) as run:
+        run.append(generation(1))
+        run.append(generation(2, losses=(1.0,), partial=True))
+        run.append(generation(2, losses=(1.0, 2.0)))
+    with Run.open(tmp_path / "run") as run:
+        assert [(g.number, len(g.losses), g.partial) for g in run.history] == [(1, 2, False), (2, 2, False)]
+    assert len((tmp_path / "run" / "journal.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_folder_that_holds_a_run_is_not_taken_without_asking(tmp_path):
+    folder = make(tmp_path / "run")
+    with pytest.raises(RunError, match=r"already holds a run; go on with: unsee resume .* --overwrite"):
+        Run.create(folder, {})
+    with Run.create(folder, {"b": 2}, overwrite=True):
+        pass
+    assert read_config(folder) == {"a": 1}, "a run without a generation leaves the earlier one as it was"
+    with Run.create(folder, {"b": 2}, overwrite=True) as run:
+        run.append(generation(1))
+    assert read_config(folder) == {"b": 2}
+    assert len((folder / "journal.jsonl").read_text().splitlines()) == 1
+
+
+def test_overwriting_removes_only_the_runs_own_files(tmp_path):
+    folder = make(tmp_path / "run")
+    (folder / "notes.txt").write_text("mine")
+    with Run.create(folder, {}, overwrite=True) as run:
+        run.append(generation(1))
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_second_writer_is_kept_out(tmp_path):
+    folder = make(tmp_path / "run")
+    with Run.open(folder), pytest.raises(RunError, match="in use by another"):
+        Run.open(folder)
+    Run.open(folder).close()
+
+
+def test_what_is_no_run_says_so(tmp_path):
+    with pytest.raises(RunError, match="holds no run"):
+        read_config(tmp_path)
+    with pytest.raises(RunError, match="holds no finished run"):
+        read_result(tmp_path)
+    (tmp_path / "config.json").write_text('{"torn": ')
+    with pytest.raises(RunError, match="damaged"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(RunError, match="damaged"):
+        read_config(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="is a file"):
+        Run.create(tmp_path / "file", {})
+    with pytest.raises(RunError, match="cannot make the run folder"):
+        Run.create(tmp_path / "file" / "below", {})

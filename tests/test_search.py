@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import cma
+import numpy as np
+import pytest
+import torch
+
+from unsee import InputError
+from unsee.contexts import SharedContexts
+from unsee.search import KINDS, BlockSearch, RandomSearch
+from unsee.seeds import stream
+
+
+def make(kind, blocks, seed=0, **options):
+    return BlockSearch(blocks, [stream(seed, "search", i) for i in range(len(blocks))], kind=kind, **options)
+
+
+def bowl(z):
+    return ((z - 1) ** 2).sum(axis=1)
+
+
+def run(search, generations, loss=bowl):
+    seen = []
+    for _ in range(generations):
+        z = search.ask()
+        search.tell(z, loss(z))
+        seen.append(z)
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("blocks", [(6,), (8, 3, 3), (2, 2)])
+def test_every_search_keeps_the_contract(kind, blocks):
+    search = make(kind, blocks)
+    zs = run(search, 60)
+    assert zs.shape == (60, 20, sum(blocks))
+    assert zs.dtype == np.float64
+    assert bowl(zs[-1]).min() < 0.1 * bowl(zs[0]).min(), "it learns"
+    assert np.array_equal(zs, run(make(kind, blocks), 60)), "the same seed, the same candidates"
+    assert not np.array_equal(zs[0], run(make(kind, blocks, seed=1), 1)[0]), "another seed, others"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("blocks", [(6, 3), (310,)])
+def test_global_random_state_is_left_alone(kind, blocks):
+    numpy_before, torch_before = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    run(make(kind, blocks), 6)
+    after = np.random.get_state()  # noqa: NPY002
+    assert np.array_equal(numpy_before[1], after[1])
+    assert numpy_before[2] == after[2]
+    assert torch.equal(torch_before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("blocks", [(6, 3), (310,)])
+def test_a_search_told_the_recorded_losses_again_stands_where_it_stood(kind, blocks):
+    search, recorded = make(kind, blocks), []
+    for _ in range(9):
+        z = search.ask()
+        recorded.append(bowl(z))
+        search.tell(z, recorded[-1])
+    again = make(kind, blocks)
+    for losses in recorded:
+        again.tell(again.ask(), losses)
+    assert np.array_equal(run(search, 5), run(again, 5))
+
+
+def test_lcs_equals_a_hand_written_loop_of_m_plus_one_searches():
+    m, shared, own, width = 4, 20, 5, 16
+    rng = np.random.default_rng(0)
+    origin, projection = rng.normal(size=(m, width)), rng.normal(size=(shared + own, width))
+    contexts = SharedContexts(origin.astype(np.float32), projection.astype(np.float32), shared)
+
+    def loss(prompts):
+        return np.abs(prompts.astype(np.float64)).sum(axis=(1, 2))
+
+    search, ours = make("full", contexts.blocks), []
+    for _ in range(12):
+        z = search.ask()
+        ours.append(loss(contexts.contexts(z)))
+        search.tell(z, ours[-1])
+
+    def alone(size, index):
+        generator = stream(0, "search", index)
+        options = {"popsize": 20, "randn": lambda *shape: generator.standard_normal(shape)}
+        return cma.CMAEvolutionStrategy(np.zeros(size), 1.0, options | {"seed": np.nan, "verbose": -10})
+
+    joint, unique = alone(shared, 0), [alone(own, i + 1) for i in range(m)]
+    for generation in range(12):
+        common, separate = joint.ask(), [part.ask() for part in unique]
+        losses = []
+        for j in range(20):
+            prompt = np.array(
+                [np.concatenate([common[j], separate[i][j]]) @ projection.astype(np.float32) for i in range(m)]
+            )
+            losses.append(float(loss((prompt + origin.astype(np.float32)).astype(np.float32)[None])[0]))
+        assert losses == ours[generation].tolist(), f"generation {generation}"
+        joint.tell(common, losses)
+        for part, asked in zip(unique, separate, strict=True):
+            part.tell(asked, losses)
+
+
+def test_a_signals_file_in_the_working_directory_changes_nothing(tmp_path, monkeypatch):
+    plain = run(make("full", (5,)), 4)
+    (tmp_path / "cma_signals.in").write_text("{'timeout': 0, 'tolx': 1e9}")
+    monkeypatch.chdir(tmp_path)
+    search = make("full", (5,))
+    assert np.array_equal(run(search, 4), plain)
+    assert not search.stalled()
+    assert [p.name for p in tmp_path.iterdir()] == ["cma_signals.in"], "and nothing is written there"
+
+
+def test_flat_losses_do_not_stop_a_search_but_show_as_stalled():
+    search = make("full", (5,))
+    zs = run(search, 30, loss=lambda z: np.zeros(len(z)))
+    assert np.isfinite(zs).all()
+    assert search.stalled()
+
+
+def test_telling_does_not_change_the_callers_arrays():
+    search = make("full", (5,))
+    z = search.ask()
+    losses = bowl(z)[::-1].copy()
+    kept = z.copy(), losses.copy()
+    search.tell(z, losses)
+    assert np.array_equal(z, kept[0])
+    assert np.array_equal(losses, kept[1])
+
+
+def test_random_search_draws_without_learning():
+    search = RandomSearch(7, stream(0, "search"), population=5, sigma0=2.0)
+    zs = run(search, 200)
+    assert zs.shape == (200, 5, 7)
+    assert zs.std() == pytest.approx(2.0, rel=0.05)
+
+
+def test_impossible_searches_are_refused():
+    with pytest.raises(InputError, match="unknown search 'ful'; did you mean 'full'"):
+        make("ful", (3,))
+    with pytest.raises(InputError, match="population must be at least 4"):
+        make("full", (3,), population=2)
+    with pytest.raises(InputError, match="sigma0 must be above 0"):
+        make("full", (3,), sigma0=0)
+    with pytest.raises(InputError, match="as many random streams"):
+        BlockSearch((3, 3), [stream(0, "search")])

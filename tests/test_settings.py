@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from unsee import InputError
+from unsee.settings import METHODS, parse, resolve
+
+
+def settings(given=None, method="lcs", data="cifar10", classes=10, preset="paper"):
+    return resolve(given or {}, method=method, preset=preset, seed=0, data=data, classes=classes, shots=7)
+
+
+def test_the_papers_sizes_are_the_preset_for_its_data_sets():
+    small = settings()
+    assert (small.contexts, small.shared, small.own, small.dim) == (4, 20, 5, 10)
+    assert (small.iterations, small.shots, small.population) == (400, 16, 20)
+    large = settings(data="cifar100")
+    assert (large.contexts, large.shared, large.own, large.dim) == (16, 400, 100, 125)
+    assert (large.iterations, large.shots) == (800, 4)
+    assert [settings(data=name).shots for name in ("cub200", "imagenet30", "imagenet")] == [1, 16, 1]
+    assert settings(data="imagenet30").iterations == 400
+
+
+def test_other_data_takes_sizes_by_its_number_of_classes_and_the_shots_it_has():
+    assert (settings(data="mine").contexts, settings(data="mine").shots) == (4, 7)
+    assert settings(data="mine", classes=50).contexts == 16
+
+
+def test_given_settings_win_and_none_means_default():
+    assert settings({"shots": 3, "iterations": None}).shots == 3
+    assert settings({"iterations": None}).iterations == 400
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_resolves(method):
+    assert settings(method=method).method == method
+
+
+def test_the_limit_is_the_smaller_of_plan_and_budget():
+    assert settings().limit == 8000
+    assert settings({"budget": 1234}).limit == 1234
+    assert settings({"budget": 9999}).limit == 8000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shotz": 1}, "unknown setting 'shotz'; did you mean 'shots'"),
+        ({"shots": 0}, "shots must be at least 1"),
+        ({"budget": 0}, "budget must be at least 1"),
+        ({"population": 3}, "population must be at least 4"),
+        ({"sigma0": -1.0}, "sigma0 must be above 0"),
+        ({"search": "cma"}, "unknown search 'cma'"),
+        ({"projection": "token"}, "unknown projection"),
+        ({"validate": "never"}, "validate is"),
+        ({"memorize_weight": -1.0}, "must not be negative"),
+        ({"shared": -1}, "must not be negative"),
+    ],
+)
+def test_bad_settings_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        settings(given)
+
+
+def test_text_settings_get_their_types():
+    got = parse({"sigma0": "0.5", "shots": "3", "budget": "none", "stop_when_stalled": "true", "origin": "a photo"})
+    assert got == {"sigma0": 0.5, "shots": 3, "budget": None, "stop_when_stalled": True, "origin": "a photo"}
+    for bad in ({"shots": "many"}, {"stop_when_stalled": "perhaps"}, {"sigma": "1"}):
+        with pytest.raises(InputError):
+            parse(bad)
+
+
+def test_unknown_methods_and_presets_are_refused():
+    with pytest.raises(InputError, match="unknown method 'lsc'; did you mean 'lcs'"):
+        settings(method="lsc")
+    with pytest.raises(InputError, match="unknown preset"):
+        settings(preset="fast")

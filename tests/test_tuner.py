@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import unsee
+from unsee import InputError, ModelError, PromptTuner, RunError
+from unsee.settings import METHODS
+
+FORGET = ["airplane", "automobile", "bird", "cat"]
+SHORT = {"iterations": 6, "shots": 4, "population": 8}
+
+
+def tune(model, data, out=None, method="lcs", seed=0, **settings):
+    return PromptTuner(FORGET, method, seed=seed, **(SHORT | settings)).fit(model, data, out=out)
+
+
+def losses(run):
+    lines = (run / "journal.jsonl").read_text().splitlines()
+    return [
+        (line["generation"], line["best_loss"], line["mean_loss"], line["valid_h"]) for line in map(json.loads, lines)
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_tunes_scores_and_predicts(model, data, method):
+    tuner = tune(model, data, method=method)
+    assert tuner.contexts_.shape == (4, model.card.width)
+    assert tuner.ledger_.candidates == 48
+    assert tuner.ledger_.generations == 6
+    found = tuner.score(data.test)
+    assert all(0 <= value <= 1 for value in (found.h, found.err_for, found.acc_mem))
+    assert set(tuner.predict(data.test)) <= set(data.class_names)
+
+
+def test_tuning_lowers_the_loss_and_raises_h(model, data):
+    tuner = tune(model, data, iterations=60, population=20)
+    first, last = tuner.history_[0], tuner.history_[-1]
+    assert last.losses.min() < first.losses.min() - 0.3
+    assert tuner.score(data.test).h > tuner.evaluate(data.test).zero_shot.h + 0.2
+
+
+def test_the_same_seed_gives_the_same_prompt_and_another_seed_another_split(model, data, tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        tune(model, data, tmp_path / name, seed=seed)
+    prompts = [(tmp_path / name / "prompt.safetensors").read_bytes() for name in "abc"]
+    splits = [json.loads((tmp_path / name / "config.json").read_text())["split"] for name in "abc"]
+    assert prompts[0] == prompts[1] != prompts[2]
+    assert splits[0] == splits[1] != splits[2]
+    assert losses(tmp_path / "a") == losses(tmp_path / "b") != losses(tmp_path / "c")
+
+
+def test_global_random_state_is_the_same_before_and_after_fit(model, data):
+    before, torch_before = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    tune(model, data)
+    after = np.random.get_state()  # noqa: NPY002
+    assert np.array_equal(before[1], after[1])
+    assert before[2] == after[2]
+    assert torch.equal(torch_before, torch.get_rng_state())
+
+
+def test_the_ledger_counts_every_prompt_and_image_query(model, data):
+    tuner = tune(model, data)
+    assert tuner.ledger_.prompts_encoded == 48 * 10
+    assert tuner.ledger_.image_queries == 48 * 80
+    assert tuner.ledger_.images_encoded == 80
+
+
+@pytest.mark.parametrize(("validate", "validated"), [("generation", 6), ("5", 10)])
+def test_cheaper_validation_asks_for_fewer_images(model, data, validate, validated):
+    tuner = tune(model, data, validate=validate)
+    assert tuner.ledger_.candidates == 48
+    assert tuner.ledger_.image_queries == 48 * 40 + validated * 40
+    assert 0 <= tuner.valid_.h <= 1
+
+
+def test_validating_every_candidate_keeps_the_best_of_all(model, data):
+    every, best = tune(model, data), tune(model, data, validate="generation")
+    assert [g.losses.tolist() for g in every.history_] == [g.losses.tolist() for g in best.history_]
+    assert every.valid_.h >= best.valid_.h
+
+
+@pytest.mark.parametrize("budget", [1, 7, 8, 20, 47])
+def test_the_budget_is_never_exceeded(model, data, budget):
+    tuner = tune(model, data, budget=budget)
+    assert tuner.ledger_.candidates == budget
+    assert tuner.ledger_.prompts_encoded == budget * 10
+    assert sum(len(g.losses) for g in tuner.history_) == budget
+
+
+@pytest.mark.parametrize("budget", [8, 13, 17, 47])
+def test_a_run_out_of_budget_goes_on_as_if_there_had_been_none(model, data, tmp_path, budget):
+    whole = tune(model, data, tmp_path / "whole")
+    tune(model, data, tmp_path / "cut", budget=budget)
+    config = json.loads((tmp_path / "cut" / "config.json").read_text())
+    longer = PromptTuner.from_config(config).resume(model, data, tmp_path / "cut", budget=1000)
+    assert longer.ledger_.candidates == 48
+    assert np.allclose(longer.contexts_, whole.contexts_, atol=1e-6)
+    best = [[line[1] for line in losses(tmp_path / name)] for name in ("cut", "whole")]
+    assert np.allclose(*best, atol=1e-6)
+    assert json.loads((tmp_path / "cut" / "config.json").read_text())["settings"]["budget"] == 1000
+
+
+def test_resuming_a_finished_run_asks_the_model_nothing(model, data, tmp_path):
+    whole = tune(model, data, tmp_path / "run", budget=21)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    again = PromptTuner.from_config(config).resume(model, data, tmp_path / "run")
+    assert again.ledger_.candidates == 21
+    assert again.ledger_.image_queries == whole.ledger_.image_queries
+    assert np.array_equal(again.contexts_, whole.contexts_)
+    assert again.valid_ == whole.valid_
+
+
+def test_a_tuner_saved_afterwards_is_a_run_like_any_other(model, data, tmp_path):
+    tuner = tune(model, data, tmp_path / "run")
+    tuner.save(tmp_path / "saved")
+    for name in ("prompt.safetensors", "prompt.json", "config.json"):
+        assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+    assert losses(tmp_path / "saved") == losses(tmp_path / "run")
+    with pytest.raises(RunError, match="already holds a run"):
+        tuner.save(tmp_path / "saved")
+
+
+def test_a_saved_prompt_classifies_as_the_tuner_does(model, data, tmp_path):
+    tuner = tune(model, data)
+    tuner.save(tmp_path / "run")
+    prompt = unsee.load_prompt(tmp_path / "run")
+    answers = prompt.classify(model, data.test)
+    assert [answer.after[0][0] for answer in answers] == tuner.predict(data.test)
+    assert sum(c for _, c in prompt.classify(model, data.test, top=10)[0].after) == pytest.approx(1, abs=1e-4)
+    assert np.allclose(prompt.confidences(model, data.test).sum(axis=1), 1, atol=1e-4)
+
+
+def test_a_prompt_for_another_model_is_refused(model, data, tmp_path):
+    from tests import tiny
+
+    tune(model, data, tmp_path / "run")
+    other = unsee.load_model(tiny.write_model(tmp_path / "other", seed=5))
+    with pytest.raises(RunError, match="was tuned for model"):
+        unsee.load_prompt(tmp_path / "run").classify(other, data.test)
+
+
+def test_a_torn_or_changed_prompt_is_refused(model, data, tmp_path):
+    tune(model, data, tmp_path / "run")
+    weights = tmp_path / "run" / "prompt.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-4])
+    with pytest.raises(RunError, match="damaged"):
+        unsee.load_prompt(tmp_path / "run")
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(RunError, match=r"does not match prompt\.json"):
+        unsee.load_prompt(tmp_path / "run")
+    weights.unlink()
+    with pytest.raises(RunError, match="holds no prompt"):
+        unsee.load_prompt(tmp_path / "run")
+
+
+def test_another_model_or_other_data_cannot_resume_a_run(model, data, tmp_path):
+    from tests import tiny
+
+    tune(model, data, tmp_path / "run", budget=9)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    other_model = unsee.load_model(tiny.write_model(tmp_path / "other", seed=5))
+    with pytest.raises(RunError, match="begun with another model"):
+        PromptTuner.from_config(config).resume(other_model, data, tmp_path / "run")
+    other_data = unsee.load_data(tiny.write_images(tmp_path / "images", train=9))
+    with pytest.raises(RunError, match="begun with another data"):
+        PromptTuner.from_config(config).resume(model, other_data, tmp_path / "run")
+    same_names = unsee.load_data(tiny.write_images(tmp_path / "others", seed=3))
+    with pytest.raises(RunError, match="begun with another data"):
+        PromptTuner.from_config(config).resume(model, same_names, tmp_path / "run")
+
+
+def test_the_origin_can_be_a_phrase(model, data):
+    tuner = tune(model, data, origin="a photo of a", sigma0=1e-9, projection="normalized")
+    bound = model.bind(data.test, data.class_names)
+    assert np.allclose(bound.confidences(tuner.contexts_[None])[0], bound.zero_shot("a photo of a {}."), atol=1e-4)
+    with pytest.raises(InputError, match="4 tokens long, more than the 2 contexts"):
+        tune(model, data, origin="a photo of a", contexts=2)
+
+
+def test_weights_of_the_loss_change_what_is_found(model, data):
+    even, kept = tune(model, data, iterations=30), tune(model, data, iterations=30, memorize_weight=20.0)
+    assert even.history_[0].losses.tolist() != kept.history_[0].losses.tolist()
+
+
+def test_too_many_contexts_are_refused_before_anything_is_written(model, data, tmp_path):
+    with pytest.raises(InputError, match="76 contexts are more than the model's 77 tokens allow"):
+        tune(model, data, tmp_path / "run", contexts=76)
+    with pytest.raises(InputError, match="74 contexts do not fit in front of the longest class name"):
+        tune(model, data, tmp_path / "run", contexts=74)
+    assert not (tmp_path / "run").exists()
+
+
+class Answering:
+    """A provider that answers as told: it obeys the border with nothing but `card`, `bind` and `confidences`."""
+
+    def __init__(self, model, answer):
+        self.card = model.card
+        self.answer = answer
+
+    def bind(self, images, class_names):
+        return dataclasses.make_dataclass(
+            "Bound", [], namespace={"confidences": lambda _, c: self.answer(len(c), len(images), len(class_names))}
+        )()
+
+
+def test_a_provider_with_nothing_but_confidences_can_be_tuned_even_if_it_rounds_to_zero(model, data):
+    def certain(b, n, c):
+        p = np.zeros((b, n, c), dtype=np.float32)
+        p[:, :, 0] = 1
+        return p
+
+    tuner = tune(Answering(model, certain), data)
+    assert np.isfinite(tuner.history_[-1].losses).all()
+    with pytest.raises(InputError, match="does not publish"):
+        tune(Answering(model, certain), data, origin="a photo")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda b, n, c: np.full((b, n, c), np.nan, np.float32), "NaN or infinite"),
+        (lambda b, n, c: np.full((b, n, c), np.inf, np.float32), "NaN or infinite"),
+        (lambda b, n, c: np.full((b, n), 1 / c, np.float32), "answered with shape"),
+    ],
+)
+def test_nonsense_from_a_model_is_a_clear_line_and_leaves_nothing_behind(model, data, answer, message, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        tune(Answering(model, answer), data, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stalled_search_ends_early_only_if_asked(model, data):
+    def uniform(b, n, c):
+        return np.full((b, n, c), 1 / c, np.float32)
+
+    flat = {"iterations": 60}
+    assert tune(Answering(model, uniform), data, **flat).ledger_.generations == 60
+    assert tune(Answering(model, uniform), data, stop_when_stalled=True, **flat).ledger_.generations < 60
