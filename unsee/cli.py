@@ -173,6 +173,31 @@ def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, a
     console.answers(prompt.classify(loaded, list(images), top))
 
 
+@cli.command()
+@click.option(
+    "--classes", "classes", type=int, multiple=True, help="Only these of the paper's settings: 10, 100, 200, 1000."
+)
+@click.option("--ours-only", is_flag=True, help="Do not time the other ways; much faster.")
+@click.option("--overhead", "only_overhead", is_flag=True, help="Instead, the share of a run that is not the model.")
+@_shared("json")
+def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_json: bool) -> None:
+    """Speed of a candidate as ratios, measured side by side in this one run.
+
+    At the paper's settings, on random weights of ViT-B/16's size: this evaluator; all classes at 77 positions
+    through transformers with cached image features; and the published way, which re-encodes all images.
+    """
+    from unsee.bench import PAPER, measure, overhead
+
+    console = Console(as_json)
+    if only_overhead:
+        console.overhead(overhead(say=console.say))
+        return
+    chosen = [setting for setting in PAPER if not classes or setting.classes in classes]
+    if not chosen:
+        raise InputError(f"--classes is one of {', '.join(str(setting.classes) for setting in PAPER)}")
+    console.timings(measure(chosen, against=not ours_only, say=console.say))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command. Exit codes: 0 done, 1 a clear error, 2 bad usage, 130 interrupted."""
     logging.getLogger("transformers").setLevel(logging.ERROR)

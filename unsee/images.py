@@ -28,6 +28,9 @@ class PixelSource(Protocol):
 
     def __len__(self) -> int: ...
     def name(self, i: int) -> str: ...
+    def key(self, i: int) -> str:
+        """As the name, but the same wherever the data lies."""
+
     def digest(self, i: int) -> bytes: ...
     def read(self, i: int) -> Image.Image: ...
 
@@ -44,6 +47,9 @@ class FileSource:
 
     def name(self, i: int) -> str:
         return str(self.root / self.files[i])
+
+    def key(self, i: int) -> str:
+        return self.files[i]
 
     def digest(self, i: int) -> bytes:
         return hashlib.blake2b(self._bytes(i), digest_size=16).digest()
@@ -80,6 +86,9 @@ class ArraySource:
     def name(self, i: int) -> str:
         return f"{self.label}[{i}]"
 
+    def key(self, i: int) -> str:
+        return self.name(i)
+
     def digest(self, i: int) -> bytes:
         shape = np.array(self.pixels[i].shape, dtype=np.int64).tobytes()
         return hashlib.blake2b(shape + self.pixels[i].tobytes(), digest_size=16).digest()
@@ -99,6 +108,9 @@ class PilSource:
 
     def name(self, i: int) -> str:
         return f"image[{i}]"
+
+    def key(self, i: int) -> str:
+        return self.name(i)
 
     def digest(self, i: int) -> bytes:
         image = self.images[i]
@@ -147,14 +159,8 @@ class Images:
     def listing_digest(self) -> bytes:
         """Hash of which images these are, without opening one."""
         digest = hashlib.blake2b(digest_size=16)
-        if isinstance(self.source, FileSource):
-            for i in self.index:
-                digest.update(self.source.files[int(i)].encode() + b"\0")
-        elif isinstance(self.source, ArraySource):
-            digest.update(np.ascontiguousarray(self.source.pixels[self.index]).tobytes())
-        else:
-            for row in range(len(self)):
-                digest.update(self.digest(row))
+        for i in self.index.tolist():
+            digest.update(self.source.key(i).encode() + b"\0")
         return digest.digest()
 
     def content_digest(self) -> str:

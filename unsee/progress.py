@@ -112,6 +112,46 @@ class Console:
             table.add_row(answer.image, _listed(answer.before), _listed(answer.after))
         self._out.print(table)
 
+    def timings(self, found: dict[str, Any]) -> None:
+        """The benchmark's table."""
+        if self.as_json:
+            self._json(found)
+            return
+        machine = found["machine"]
+        self._out.print(
+            f"{found['model']}, population 20, {machine['threads']} threads, torch {machine['torch']}; "
+            f"matrix product {machine['gemm_gmacs']} GMAC/s",
+            soft_wrap=True,
+        )
+        table = Table("C", "m", "images", "(a) ours, ms", "(b) / (a)", "(c) / (a)", "of peak", "peak memory")
+        for row in found["settings"]:
+            scaled = "" if row["published_images_timed"] == row["images"] else "*"
+            table.add_row(
+                *(str(row[key]) for key in ("classes", "contexts", "images")),
+                f"{1000 * row['seconds_per_candidate']:.1f}",
+                "-" if row["ratio_vs_77"] is None else f"{row['ratio_vs_77']:.1f}",
+                "-" if row["ratio_vs_published"] is None else f"{row['ratio_vs_published']:.0f}{scaled}",
+                f"{100 * row['gemm_share']:.0f} %",
+                f"{row['peak_rss_bytes'] / 2**30:.2f} GiB",
+            )
+        self._out.print(table)
+        self._out.print(
+            "(b) cached image features, every class at 77 positions through transformers, batched\n"
+            "(c) the published way, one candidate: model rebuilt, all images encoded again, 77 positions\n"
+            "    (* images beyond 800 scaled from 800)"
+        )
+
+    def overhead(self, rows: list[dict[str, Any]]) -> None:
+        """How little of a run is not the model."""
+        if self.as_json:
+            self._json({"overhead": rows})
+            return
+        table = Table("setting", "m", "shared", "own", "seconds", "search and bookkeeping")
+        for row in rows:
+            sizes = (str(row[key]) for key in ("setting", "contexts", "shared", "own"))
+            table.add_row(*sizes, f"{row['seconds']:.1f}", f"{100 * row['overhead_share']:.2f} %")
+        self._out.print(table)
+
     def _scores(self, title: str, rows: list[tuple[str, dict[str, float]]]) -> None:
         self._out.print(title, soft_wrap=True)
         table = Table("", "H", "Err_for", "Acc_mem")

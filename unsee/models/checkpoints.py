@@ -7,7 +7,8 @@
 | OpenCLIP      | folder: open_clip_config.json and weights; or `ARCHITECTURE:weights-file`       |
 
 Nothing in a file is ever executed: weights come from safetensors, from `torch.load(weights_only=True)`,
-or, for TorchScript, from torch's own reader, which knows no Python. open_clip is not imported.
+or, for TorchScript, from a reader that knows tensors only: `torch.jit.load` would run the archive's own
+`__setstate__`, which can write files. open_clip is not imported.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -119,6 +119,8 @@ def check(found: Checkpoint) -> None:
         if have != shape:
             raise ModelError(f"{found.source}: {key} has shape {have}, expected {shape}")
     for part, sizes in (("text", found.text), ("vision", found.vision)):
+        if min(sizes.layers, sizes.heads) < 1:
+            raise ModelError(f"{found.source}: {part} has {sizes.layers} layers of {sizes.heads} heads")
         if sizes.width % sizes.heads:
             raise ModelError(f"{found.source}: {part} width {sizes.width} does not divide into {sizes.heads} heads")
         if sizes.activation not in ("gelu", "quick_gelu"):
@@ -157,22 +159,25 @@ def _hugging_face(folder: Path) -> Checkpoint:
     if kind != "clip":
         raise ModelError(f"{folder / 'config.json'}: model_type is {kind!r}, not 'clip'")
     text, vision = config.get("text_config") or {}, config.get("vision_config") or {}
-    image = int(vision.get("image_size", 224))
-    eos = int(text.get("eos_token_id", 49407))
-    return Checkpoint(
-        source=str(folder),
-        text=_hf_sizes(text, 512, 12, 8, 2048),
-        vision=_hf_sizes(vision, 768, 12, 12, 3072),
-        vocabulary=int(text.get("vocab_size", 49408)),
-        positions=int(text.get("max_position_embeddings", 77)),
-        embedding=int(config.get("projection_dim", 512)),
-        image=image,
-        patch=int(vision.get("patch_size", 32)),
-        eos=None if eos == 2 else eos,
-        preprocess=_hf_preprocess(folder, image),
-        state=_floats(_hf_weights(folder)),
-        folder=folder,
-    )
+    try:
+        image = int(vision.get("image_size", 224))
+        eos = int(text.get("eos_token_id", 49407))
+        return Checkpoint(
+            source=str(folder),
+            text=_hf_sizes(text, 512, 12, 8, 2048),
+            vision=_hf_sizes(vision, 768, 12, 12, 3072),
+            vocabulary=int(text.get("vocab_size", 49408)),
+            positions=int(text.get("max_position_embeddings", 77)),
+            embedding=int(config.get("projection_dim", 512)),
+            image=image,
+            patch=int(vision.get("patch_size", 32)),
+            eos=None if eos == 2 else eos,
+            preprocess=_hf_preprocess(folder, image),
+            state=_floats(_hf_weights(folder)),
+            folder=folder,
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{folder}: config.json or preprocessor_config.json is not a CLIP's ({error})") from None
 
 
 def _hf_sizes(config: Mapping[str, Any], width: int, layers: int, heads: int, hidden: int) -> TowerSizes:
@@ -224,12 +229,7 @@ def _from_hub(name: str) -> Path:
 
 def _openai(path: Path) -> Checkpoint:
     """OpenAI's names; sizes are read off the weights."""
-    state = _weights(path)
-    if "visual.conv1.weight" not in state:
-        if "visual.layer1.0.conv1.weight" in state:
-            raise ModelError(f"{path}: a CLIP with a ResNet image tower; only ViT models are supported")
-        raise ModelError(f"{path}: not a CLIP checkpoint: visual.conv1.weight is missing")
-    return _from_openai_names(str(path), state, quick_gelu=True, vision_head=64, text_heads=None)
+    return _from_openai_names(str(path), _weights(path), quick_gelu=True, vision_head=64, text_heads=None)
 
 
 def _open_clip_folder(folder: Path) -> Checkpoint:
@@ -311,14 +311,13 @@ def _from_openai_names(
 ) -> Checkpoint:
     """OpenAI's and OpenCLIP's weights under Hugging Face's names."""
     state = {key.removeprefix("text.") if key.startswith("text.") else key: value for key, value in state.items()}
-    for key in ("visual.conv1.weight", "visual.positional_embedding", "visual.proj", "token_embedding.weight"):
+    if "visual.layer1.0.conv1.weight" in state:
+        raise ModelError(f"{source}: a CLIP with a ResNet image tower; only ViT models are supported")
+    for key, axes in _AXES.items():
         if key not in state:
             raise ModelError(f"{source}: not a CLIP checkpoint: {key} is missing")
-    for key in ("positional_embedding", "text_projection", "visual.transformer.resblocks.0.mlp.c_fc.weight"):
-        if key not in state:
-            raise ModelError(f"{source}: not a CLIP checkpoint: {key} is missing")
-    if state["visual.conv1.weight"].ndim != 4 or state["token_embedding.weight"].ndim != 2:
-        raise ModelError(f"{source}: visual.conv1.weight or token_embedding.weight has the wrong number of axes")
+        if state[key].ndim != axes:
+            raise ModelError(f"{source}: {key} has shape {tuple(state[key].shape)}, expected {axes} axes")
     vision_width, patch = state["visual.conv1.weight"].shape[0], state["visual.conv1.weight"].shape[-1]
     text_width = state["token_embedding.weight"].shape[1]
     image = patch * math.isqrt(state["visual.positional_embedding"].shape[0] - 1)
@@ -326,7 +325,7 @@ def _from_openai_names(
 
     def sizes(prefix: str, width: int, heads: int) -> TowerSizes:
         depth = len({key.split(".")[n] for key in state if key.startswith(prefix)}) if (n := prefix.count(".")) else 0
-        hidden = state.get(f"{prefix}0.mlp.c_fc.weight", torch.zeros(4 * width)).shape[0]
+        hidden = state[f"{prefix}0.mlp.c_fc.weight"].shape[0]
         return TowerSizes(width, depth, heads, hidden, activation)
 
     return Checkpoint(
@@ -344,6 +343,16 @@ def _from_openai_names(
     )
 
 
+_AXES = {  # of the weights that sizes are read off
+    "visual.conv1.weight": 4,
+    "visual.positional_embedding": 2,
+    "visual.proj": 2,
+    "token_embedding.weight": 2,
+    "positional_embedding": 2,
+    "text_projection": 2,
+    "transformer.resblocks.0.mlp.c_fc.weight": 2,
+    "visual.transformer.resblocks.0.mlp.c_fc.weight": 2,
+}
 _RENAMED = {
     "token_embedding.weight": "text_model.embeddings.token_embedding.weight",
     "positional_embedding": "text_model.embeddings.position_embedding.weight",
@@ -380,14 +389,16 @@ def _renamed(state: State) -> State:
             prefix = next((p for p in _TOWERS if key.startswith(p)), None)
             if prefix is None:
                 continue  # sizes that OpenAI's archive keeps beside the weights
-            number, part = key.removeprefix(prefix).split(".", 1)
+            number, _, part = key.removeprefix(prefix).partition(".")
             at = f"{_TOWERS[prefix]}.encoder.layers.{number}"
             if part.startswith("attn.in_proj_"):
                 kind = part.removeprefix("attn.in_proj_")
-                for name, third in zip(("q_proj", "k_proj", "v_proj"), value.chunk(3), strict=False):
+                for name, third in zip(
+                    ("q_proj", "k_proj", "v_proj"), value.reshape(value.shape or (1,)).chunk(3), strict=False
+                ):
                     out[f"{at}.self_attn.{name}.{kind}"] = third.clone()
             else:
-                stem, kind = part.rsplit(".", 1)
+                stem, _, kind = part.rpartition(".")
                 if stem in _IN_BLOCK:
                     out[f"{at}.{_IN_BLOCK[stem]}.{kind}"] = value
     return out
@@ -398,14 +409,16 @@ def _weights(path: Path) -> State:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        if _is_torchscript(path):
-            with warnings.catch_warnings():  # torch calls the format old; the files people have are old
-                warnings.simplefilter("ignore")
-                return dict(torch.jit.load(str(path), map_location="cpu").state_dict())  # type: ignore[no-untyped-call]
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # torch calls these formats old; the files people have are old
+            warnings.simplefilter("ignore")
+            if _is_torchscript(path):
+                return _torchscript(path)
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
     except pickle.UnpicklingError:
         raise ModelError(f"{path}: holds more than weights (or is damaged); it was not loaded") from None
-    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # on a damaged file the readers raise nearly anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{path}: truncated or not a weights file ({reason[:160]})") from None
     if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
@@ -420,6 +433,72 @@ def _is_torchscript(path: Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         return any(name.endswith("constants.pkl") or "/code/" in name for name in archive.namelist())
+
+
+def _torchscript(path: Path) -> State:
+    """The tensors of a TorchScript archive under their dotted names; its code is not read."""
+    with zipfile.ZipFile(path) as archive:
+        root = next(name for name in archive.namelist() if name.endswith("/data.pkl")).removesuffix("data.pkl")
+        with archive.open(f"{root}data.pkl") as tree:
+            return dict(_named(_Tree(tree, archive, root).load(), ""))
+
+
+class _Part:
+    """A module of an archive: its attributes, nothing else."""
+
+
+class _Tree(pickle.Unpickler):
+    """The object tree of an archive. Only tensors are made; anything else that a pickle could call is refused."""
+
+    def __init__(self, tree: IO[bytes], archive: zipfile.ZipFile, root: str) -> None:
+        super().__init__(tree)
+        self._archive = archive
+        self._root = root
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.split(".")[0] == "__torch__":
+            return _Part
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _strided
+        if (module, name) == ("collections", "OrderedDict"):
+            return dict
+        if module == "torch.jit._pickle":  # typed lists; no weight is in one
+            return _nothing
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        _, dtype, key, _, count = pid
+        data = bytearray(self._archive.read(f"{self._root}data/{key}"))
+        return torch.frombuffer(data, dtype=dtype, count=count) if count else torch.empty(0, dtype=dtype)
+
+
+_STORAGES = {
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "FloatStorage": torch.float32,
+    "DoubleStorage": torch.float64,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "BoolStorage": torch.bool,
+}
+
+
+def _strided(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object) -> Tensor:
+    return storage.as_strided(size, stride, offset)
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _named(part: object, prefix: str) -> Iterable[tuple[str, Tensor]]:
+    for name, value in vars(part).items():
+        if isinstance(value, Tensor):
+            yield prefix + name, value
+        elif isinstance(value, _Part):
+            yield from _named(value, f"{prefix}{name}.")
 
 
 def _floats(state: State) -> State:

@@ -62,7 +62,7 @@ class LocalModel:
 
     def embed(self, phrase: str) -> Floats:
         """Token embeddings of a phrase. -> (k, D)."""
-        ids = torch.tensor(self.tokenizer.ids(phrase), device=self.tower.tokens.device)
+        ids = torch.tensor(self.tokenizer.ids(phrase), dtype=torch.long, device=self.tower.tokens.device)
         found: Floats = self.tower.tokens[ids].detach().float().cpu().numpy()
         return found
 
@@ -143,7 +143,8 @@ def _numpy(x: Tensor) -> Floats:
 
 
 def _fingerprint(tower: TextTower, encoder: str, logit_scale: float) -> str:
-    digest = hashlib.blake2b(f"{encoder}|{logit_scale!r}".encode(), digest_size=16)
+    sizes = f"{tower.heads}|{tower.activation}|{tower.eps}"  # what the weights do not tell
+    digest = hashlib.blake2b(f"{encoder}|{logit_scale!r}|{sizes}".encode(), digest_size=16)
     for tensor in tower.tensors():
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -34,6 +34,8 @@ class FileTokenizer:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise ModelError(f"{path}: not a tokenizer file ({error})") from None
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
         self.sos = self._id(path, sos)
         self.eot = self._id(path, eot)
 
@@ -56,8 +58,9 @@ class VocabularyTokenizer:
 
         try:
             self._tokenizer = CLIPTokenizer.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError(f"{folder}: vocab.json and merges.txt cannot be read ({error})") from None
+        except Exception as error:  # as above
+            reason = str(error).strip().partition("\n")[0]
+            raise ModelError(f"{folder}: vocab.json and merges.txt cannot be read ({reason})") from None
         self.sos = int(self._tokenizer.bos_token_id)
         self.eot = int(self._tokenizer.eos_token_id)
 

@@ -15,7 +15,10 @@ from unsee.records import Floats
 
 
 def preprocess(image: Image.Image, how: Preprocess) -> Floats:
-    """RGB, shortest side resized (bicubic), centre cropped, normalised. -> (3, crop, crop)."""
+    """RGB on white, shortest side resized (bicubic), centre cropped, normalised. -> (3, crop, crop)."""
+    if "A" in image.getbands() or image.info.get("transparency") is not None:
+        seen = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
     image = image.convert("RGB")
     width, height = image.size
     short, long = min(width, height), max(width, height)
@@ -61,7 +64,7 @@ class VisionTransformer:
         self.how = checkpoint.preprocess
         self.device = device
         self.dtype = dtype
-        digest = hashlib.blake2b(f"{self.how}|{dtype}".encode(), digest_size=16)
+        digest = hashlib.blake2b(f"{self.how}|{dtype}|{sizes}".encode(), digest_size=16)  # weights do not tell all
         for key in sorted(weights):
             digest.update(key.encode() + weights[key].contiguous().numpy().tobytes())
         self.fingerprint = digest.hexdigest()
