@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from unsee.data import load_data
+from unsee.data import NAMED, find_cifar10, load_data
 from unsee.errors import InputError, UnseeError
 from unsee.models import BlackBox, Bound, FeatureCache, load_model
 from unsee.progress import Console
@@ -30,6 +30,12 @@ Command = Callable[..., Any]
 def _shared(*names: str) -> Callable[[Command], Command]:
     """Options that several commands take."""
     options = {
+        "data_dir": click.option(
+            "--data-dir",
+            envvar="UNSEE_DATA",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Where data sets lie.  [default: the user's data folder]",
+        ),
         "json": click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, all else on stderr."),
         "cache": click.option(
             "--cache-dir",
@@ -50,7 +56,7 @@ def _shared(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-MODEL_OPTIONS = ("cache", "no_cache", "device", "dtype", "json")
+MODEL_OPTIONS = ("data_dir", "cache", "no_cache", "device", "dtype", "json")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -62,7 +68,9 @@ def cli() -> None:
 @cli.command()
 @click.argument("data")
 @click.option("--forget", "names", required=True, help="Classes to forget: NAME,NAME…")
-@click.option("--model", required=True, help="A CLIP: hub id, folder, .pt file, or ARCHITECTURE:FILE for OpenCLIP.")
+@click.option(
+    "--model", default="mini", show_default=True, help="mini, or a CLIP: hub id, folder, .pt, ARCHITECTURE:FILE."
+)
 @click.option("--method", default="lcs", show_default=True, type=click.Choice(list(METHODS)), help="How to tune.")
 @click.option("--preset", default="paper", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
 @click.option("--shots", type=int, help="Images a class to tune on; as many again to validate.")
@@ -89,11 +97,12 @@ def forget(
     skip_bad_images: bool,
     pairs: Sequence[str],
     as_json: bool,
+    data_dir: Path | None,
     **where: Any,
 ) -> None:
     """Tune a prompt under which the model no longer recognises some classes of DATA.
 
-    DATA is a folder with train/<class>/* and test/<class>/*, or with one folder a class.
+    DATA is demo (embedded), cifar10, or a folder with train/<class>/* and test/<class>/*, or with one folder a class.
     """
     console = Console(as_json)
     out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
@@ -101,7 +110,7 @@ def forget(
     settings = parse(dict(_pair(text) for text in pairs))
     settings |= {"shots": shots, "iterations": iterations, "budget": budget, "skip_bad_images": skip_bad_images}
     tuner = PromptTuner(plain_names(names), method, preset=preset, seed=seed, **settings)
-    images = _readable(load_data(_absolute(data), seed=seed), skip_bad_images, console)
+    images = _readable(_data(data, seed, data_dir), skip_bad_images, console)
     forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
     loaded = _load(model, console, **where)
     test = loaded.bind(images.test, images.class_names)  # before tuning: a bad test image shows now, not hours later
@@ -125,11 +134,12 @@ def resume(
     model: str | None,
     data: str | None,
     as_json: bool,
+    data_dir: Path | None,
     **where: Any,
 ) -> None:
     """Go on with a run that was stopped, killed or ran out of budget."""
     console = Console(as_json)
-    config, images, loaded = _reload(run, model, data, console, **where)
+    config, images, loaded = _reload(run, model, data, console, data_dir, **where)
     tuner = PromptTuner.from_config(config)
     test = loaded.bind(images.test, images.class_names)
     started = time.perf_counter()
@@ -143,13 +153,15 @@ def resume(
 @click.option("--model", help="Where the model lies now, if it has moved.")
 @click.option("--data", help="Other data with the same classes.")
 @_shared(*MODEL_OPTIONS)
-def evaluate(run: Path, model: str | None, data: str | None, as_json: bool, **where: Any) -> None:
+def evaluate(
+    run: Path, model: str | None, data: str | None, as_json: bool, data_dir: Path | None, **where: Any
+) -> None:
     """Scores of a run's prompt on the test images, beside zero-shot and per class."""
     from unsee.evaluation import evaluate as score
 
     console = Console(as_json)
     prompt = load_prompt(run)
-    config, images, loaded = _reload(run, model, data, console, **where)
+    config, images, loaded = _reload(run, model, data, console, data_dir, **where)
     prompt.check(loaded)
     if images.class_names != prompt.class_names:
         raise InputError(f"the data's classes are not the run's: {', '.join(prompt.class_names[:8])}, …")
@@ -164,7 +176,7 @@ def evaluate(run: Path, model: str | None, data: str | None, as_json: bool, **wh
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--model", help="Where the model lies now, if it has moved.")
 @click.option("--top", default=3, show_default=True, help="How many classes to show.")
-@_shared(*MODEL_OPTIONS)
+@_shared(*MODEL_OPTIONS[1:])
 def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, as_json: bool, **where: Any) -> None:
     """Top classes of each IMAGE, without and with the run's prompt."""
     console = Console(as_json)
@@ -196,6 +208,52 @@ def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_jso
     if not chosen:
         raise InputError(f"--classes is one of {', '.join(str(setting.classes) for setting in PAPER)}")
     console.timings(measure(chosen, against=not ours_only, say=console.say))
+
+
+@cli.group(invoke_without_command=True)
+@_shared("data_dir", "json")
+@click.pass_context
+def data(context: click.Context, data_dir: Path | None, as_json: bool) -> None:
+    """Which data sets are there, where they lie, how to get the rest."""
+    from unsee.data import demo, fetch
+
+    context.obj = _data_dir(data_dir)
+    if context.invoked_subcommand is not None:
+        return
+    place = context.obj / "cifar10"
+    form = find_cifar10(place)
+    rows = [
+        {"name": "demo", "found": True, "where": str(demo.FOLDER), "get": "embedded: 3,000 images of CIFAR-10"},
+        {
+            "name": "cifar10",
+            "found": form is not None,
+            "where": f"{place}" + (f" ({form})" if form else ""),
+            "get": f"unsee data get cifar10, or unpack cifar-10-binary.tar.gz from {fetch.CIFAR10_PAGE} there",
+        },
+    ]
+    rows.append(
+        rows[1] | {"name": "cifar10-batch5", "get": "as cifar10; shots from data_batch_5, which mini never saw"}
+    )
+    Console(as_json).listing("data", rows)
+
+
+@data.command("get")
+@click.argument("name", type=click.Choice(["cifar10"]))
+@click.pass_context
+def data_get(context: click.Context, name: str) -> None:
+    """Fetch a data set: verified by checksum, put in place only when whole."""
+    from unsee.data.fetch import get_cifar10
+
+    get_cifar10(context.obj / name, Console().say)
+
+
+@cli.command()
+@_shared("json")
+def models(as_json: bool) -> None:
+    """Which models can be used, and what the embedded one is."""
+    from unsee.models.mini import describe
+
+    Console(as_json).models(describe())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -231,13 +289,13 @@ def _finish(tuner: PromptTuner, images: Data, test: Bound, out: Path, console: C
 
 
 def _reload(
-    run: Path, model: str | None, data: str | None, console: Console, **where: Any
+    run: Path, model: str | None, data: str | None, console: Console, data_dir: Path | None, **where: Any
 ) -> tuple[dict[str, Any], Data, BlackBox]:
     """A run's config, data and model."""
     config = read_config(run)
     try:
         settings, names = config["settings"], (config["model"]["name"], config["data"]["name"])
-        images = load_data(_absolute(data or names[1]), seed=settings["seed"])
+        images = _data(data or names[1], settings["seed"], data_dir)
         skip = settings["skip_bad_images"]
     except (KeyError, TypeError) as error:
         raise InputError(f"{run}/config.json: {error} is missing") from None
@@ -247,7 +305,16 @@ def _reload(
 def _load(name: str, console: Console, cache_dir: Path | None, no_cache: bool, device: str, dtype: str) -> BlackBox:
     folder = cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unsee"
     cache = None if no_cache else FeatureCache(folder, progress=console.encoding)
-    return load_model(_absolute(name), cache=cache, device=device, dtype=dtype)
+    return load_model(name if name == "mini" else _absolute(name), cache=cache, device=device, dtype=dtype)
+
+
+def _data(name: str, seed: int, data_dir: Path | None) -> Data:
+    known = name in ("demo", *NAMED)
+    return load_data(name if known else _absolute(name), seed=seed, data_dir=_data_dir(data_dir))
+
+
+def _data_dir(given: Path | None) -> Path:
+    return given or Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "unsee"
 
 
 def _absolute(name: str) -> str:

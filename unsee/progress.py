@@ -141,6 +141,28 @@ class Console:
             "    (* images beyond 800 scaled from 800)"
         )
 
+    def listing(self, kind: str, rows: list[dict[str, Any]]) -> None:
+        """What is there and what is not."""
+        if self.as_json:
+            self._json({kind: rows})
+            return
+        for row in rows:
+            state = "found" if row["found"] else "not found"
+            self._out.print(f"{row['name']}: {state}, {row['where']}\n    {row['get']}", soft_wrap=True, markup=False)
+
+    def models(self, card: dict[str, Any]) -> None:
+        """The embedded model's card, and what else can be loaded."""
+        if self.as_json:
+            self._json({"mini": card})
+            return
+        for name, value in card.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            self._out.print(f"{name}: {text}", soft_wrap=True, markup=False)
+        self._out.print(
+            "\nAlso: a Hugging Face CLIP id or folder, an OpenAI .pt, an OpenCLIP folder, or ARCHITECTURE:FILE",
+            soft_wrap=True,
+        )
+
     def overhead(self, rows: list[dict[str, Any]]) -> None:
         """How little of a run is not the model."""
         if self.as_json:

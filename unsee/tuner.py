@@ -26,7 +26,6 @@ from unsee.contexts import (
     mean_origin,
     phrase_origin,
 )
-from unsee.data import load_data
 from unsee.errors import InputError, ModelError, RunError
 from unsee.evaluation import Evaluation, evaluate
 from unsee.images import Anything, Images, as_images
@@ -395,11 +394,6 @@ def make_origin(settings: Settings, model: BlackBox) -> Floats:
     if not isinstance(model, LooksUpTokens):
         raise InputError(f"this model does not publish the token embeddings of {settings.origin!r}; use origin=mean")
     return phrase_origin(card, settings.contexts, model.embed(settings.origin), settings.origin)
-
-
-def load_run_data(config: dict[str, Any]) -> Data:
-    """The data set a run was made on."""
-    return load_data(config["data"]["name"], seed=config["settings"]["seed"])
 
 
 def _number(x: float) -> float | None:

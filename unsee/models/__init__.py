@@ -14,14 +14,17 @@ __all__ = ["BlackBox", "Bound", "FeatureCache", "Metered", "load_model"]
 def load_model(
     name: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32"
 ) -> BlackBox:
-    """The model of this name: a Hugging Face CLIP id or folder, an OpenAI `.pt`, or an OpenCLIP checkpoint.
+    """The model of this name: `mini` (embedded), a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
 
     An OpenCLIP weights file without its `open_clip_config.json` is named with its architecture: `ViT-B-16:FILE`.
     """
     if not str(name).strip():
         raise InputError("no model was named")
     from unsee.models.clip import load_clip  # torch takes seconds to import; nothing else here needs it
+    from unsee.models.mini import load_mini
 
+    if str(name) == "mini":
+        return load_mini(cache)
     try:
         return load_clip(str(name), cache=cache, device=device, dtype=dtype)
     except MemoryError:

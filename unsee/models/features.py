@@ -120,7 +120,7 @@ class FeatureCache:
                 marks = ",".join("?" * len(wanted))
                 query = f"SELECT key, crc, data FROM features WHERE model = ? AND key IN ({marks})"
                 for key, crc, data in db.execute(query, [model, *wanted]).fetchall():
-                    if zlib.crc32(data) == crc and len(data) % 4 == 0:
+                    if isinstance(data, bytes) and zlib.crc32(data) == crc and len(data) % 4 == 0:
                         for row in wanted[key]:
                             found[row] = np.frombuffer(data, dtype=np.float32)
                 db.execute(

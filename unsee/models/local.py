@@ -115,7 +115,7 @@ class LocalBound:
             raise InputError(f"contexts must be (b, m, {self.model.card.width}), not {given.shape}")
         tokens = self.model.tower.tokens
         with torch.inference_mode():
-            ready = torch.from_numpy(np.ascontiguousarray(given)).to(tokens.device, tokens.dtype)
+            ready = torch.tensor(given).to(tokens.device, tokens.dtype)  # a copy: given may be read-only
             return _numpy(self.log_softmax(self.text.embeddings(ready)))
 
     def zero_shot(self, template: str) -> Floats:

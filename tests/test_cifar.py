@@ -1,0 +1,242 @@
+"""CIFAR-10 written in its true on-disk forms, whole, torn and malicious."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import io
+import json
+import pickle
+import tarfile
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import unsee
+from unsee import DataError
+from unsee.data import cifar, fetch
+from unsee.data.names import CIFAR10
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    """Six batches whose images can be told apart, mostly flat so that files stay small."""
+    made = np.zeros((6, 10_000, 32, 32, 3), dtype=np.uint8)
+    number = np.arange(60_000).reshape(6, 10_000)
+    for axis, shift in ((0, 0), (1, 8), (2, 16)):
+        made[:, :, 0, 0, axis] = number >> shift
+    made[:, :, 5, 7] = (10, 20, 30)
+    return made
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return np.random.default_rng(0).integers(0, 10, (6, 10_000))
+
+
+@pytest.fixture(scope="module")
+def seals(pixels):
+    return {part: hashlib.sha256(p.tobytes()).hexdigest() for part, p in zip(cifar.PARTS, pixels, strict=True)}
+
+
+def write_binary(folder, pixels, labels):
+    (folder / "cifar-10-batches-bin").mkdir(parents=True)
+    for part, p, y in zip(cifar.PARTS, pixels, labels, strict=True):
+        rows = np.concatenate([y[:, None].astype(np.uint8), p.transpose(0, 3, 1, 2).reshape(10_000, 3072)], axis=1)
+        rows.tofile(folder / "cifar-10-batches-bin" / f"{part}.bin")
+
+
+def write_python(folder, pixels, labels):
+    (folder / "cifar-10-batches-py").mkdir(parents=True)
+    for part, p, y in zip(cifar.PARTS, pixels, labels, strict=True):
+        batch = {b"data": p.transpose(0, 3, 1, 2).reshape(10_000, 3072), b"labels": y.tolist(), b"batch_label": b"b"}
+        (folder / "cifar-10-batches-py" / part).write_bytes(pickle.dumps(batch, protocol=2))
+
+
+def write_sheets(folder, pixels, labels):
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, p in zip(cifar.PARTS, pixels, strict=True):
+        Image.fromarray(p.reshape(10_000, 1024, 3)).save(folder / f"{part}.png", compress_level=1)
+    (folder / "train_lables.json").write_text(json.dumps(labels[:5].ravel().tolist()))
+    (folder / "test_lables.json").write_text(json.dumps(labels[5].tolist()))
+
+
+FORMS = {"binary": write_binary, "python": write_python, "sheets": write_sheets}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_images_labels_and_names(form, tmp_path, pixels, labels, seals):
+    FORMS[form](tmp_path, pixels, labels)
+    assert cifar.find_cifar10(tmp_path) == form
+    data = cifar.load_cifar10(tmp_path, seals)
+    assert data.class_names == CIFAR10
+    assert np.array_equal(data.train.labels, labels[:5].ravel())
+    assert np.array_equal(data.test.labels, labels[5])
+    for row in (0, 9_999, 10_000, 49_999):
+        assert np.array_equal(np.asarray(data.train.read(row)), pixels.reshape(-1, 32, 32, 3)[row])
+    assert np.array_equal(np.asarray(data.test.read(123)), pixels[5, 123])
+    assert data.train.digest(3) != data.train.digest(4)
+
+
+def test_pixels_are_read_batch_by_batch_and_only_when_needed(tmp_path, pixels, labels, seals):
+    write_binary(tmp_path, pixels, labels)
+    data = cifar.load_cifar10(tmp_path, seals)
+    data.train.read(20_001)
+    assert set(data.train.source._kept) == {2}
+
+
+def test_a_damaged_batch_is_refused(tmp_path, pixels, labels, seals):
+    write_binary(tmp_path, pixels, labels)
+    batch = tmp_path / "cifar-10-batches-bin" / "data_batch_2.bin"
+    content = bytearray(batch.read_bytes())
+    content[500] ^= 1
+    batch.write_bytes(content)
+    data = cifar.load_cifar10(tmp_path, seals)
+    data.train.read(0)
+    with pytest.raises(DataError, match=r"data_batch_2\.bin: its pixels are not CIFAR-10's"):
+        data.train.read(10_000)
+    batch.write_bytes(content[:-7])
+    with pytest.raises(DataError, match="is 30729993 bytes long, not 30730000"):
+        cifar.load_cifar10(tmp_path, seals)
+
+
+def test_torn_sheets_and_labels_are_refused(tmp_path, pixels, labels, seals):
+    write_sheets(tmp_path, pixels, labels)
+    sheet = tmp_path / "data_batch_1.png"
+    sheet.write_bytes(sheet.read_bytes()[:1000])
+    with pytest.raises(DataError, match=r"data_batch_1\.png: damaged"):
+        cifar.load_cifar10(tmp_path, seals).train.read(0)
+    (tmp_path / "test_lables.json").write_text("[1, 2")
+    with pytest.raises(DataError, match=r"test_lables\.json: damaged"):
+        cifar.load_cifar10(tmp_path, seals)
+    (tmp_path / "test_lables.json").write_text("[1, 2]")
+    with pytest.raises(DataError, match="labels of test_batch are damaged"):
+        cifar.load_cifar10(tmp_path, seals)
+
+
+class Bomb:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return (open, (str(self.marker), "w"))
+
+
+def test_a_malicious_pickle_runs_nothing(tmp_path, pixels, labels):
+    marker = tmp_path / "ran"
+    for content in ({b"data": Bomb(marker)}, Bomb(marker)):
+        (tmp_path / "batch").write_bytes(pickle.dumps(content))
+        with pytest.raises(DataError, match="refused, it holds more than data"):
+            cifar.read_pickle(tmp_path / "batch")
+    assert not marker.exists()
+    for content, message in ((b"", "torn"), (pickle.dumps([1]), "not a dictionary"), (pickle.dumps({})[:3], "torn")):
+        (tmp_path / "batch").write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            cifar.read_pickle(tmp_path / "batch")
+    write_python(tmp_path, pixels, labels)
+    for content, message in (({b"labels": [0] * 10_000}, "no uint8 'data'"), ({b"labels": 5}, "no list of 'labels'")):
+        (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps(content))
+        with pytest.raises(DataError, match=message):
+            cifar.load_cifar10(tmp_path).train.read(0)
+
+
+def test_named_sets_are_looked_for_in_the_data_folder(tmp_path, pixels, labels):
+    with pytest.raises(DataError, match="get it with: unsee data get cifar10"):
+        unsee.load_data("cifar10", data_dir=tmp_path)
+    with pytest.raises(DataError, match="say where cifar10 lies"):
+        unsee.load_data("cifar10")
+    write_binary(tmp_path / "cifar10", pixels, labels)
+    assert len(unsee.load_data("cifar10", data_dir=tmp_path).train) == 50_000
+    held_out = unsee.load_data("cifar10-batch5", data_dir=tmp_path)
+    assert np.array_equal(held_out.train.labels, labels[4])
+    assert len(held_out.test) == 10_000
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A folder served over HTTP, ranges included; and what was asked for."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            wanted = self.headers.get("Range")
+            asked.append(wanted)
+            content = (folder / self.path.strip("/")).read_bytes()
+            start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206 if wanted else 200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            self.wfile.write(content[start:])
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_a_torn_download_is_gone_on_with_and_verified(served, tmp_path):
+    folder, address, asked = served
+    content = bytes(range(256)) * 100
+    (folder / "file").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    target = tmp_path / "file"
+    (tmp_path / "file.part").write_bytes(content[:1000])
+    fetch.download(f"{address}/file", target, "sha256", digest)
+    assert target.read_bytes() == content
+    assert asked == ["bytes=1000-"]
+    (tmp_path / "file.part").write_bytes(content)
+    fetch.download(f"{address}/file", target, "sha256", digest)
+    assert target.read_bytes() == content
+
+
+def test_a_wrong_download_never_gets_its_name(served, tmp_path):
+    folder, address, _ = served
+    (folder / "file").write_bytes(b"something else")
+    with pytest.raises(DataError, match="it is torn or was changed"):
+        fetch.download(f"{address}/file", tmp_path / "file", "md5", "0" * 32)
+    assert not (tmp_path / "file").exists()
+    assert not (tmp_path / "file.part").exists()
+    with pytest.raises(DataError, match="cannot be reached"):
+        fetch.download("http://127.0.0.1:9/file", tmp_path / "file", "md5", "0" * 32)
+
+
+def test_archives_are_unpacked_whole_and_never_outside(tmp_path):
+    def archive(name, members):
+        with tarfile.open(tmp_path / name, "w:gz") as out:
+            for member, content in members.items():
+                info = tarfile.TarInfo(member)
+                info.size = len(content)
+                out.addfile(info, io.BytesIO(content))
+        return tmp_path / name
+
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    fetch._unpack(archive("good.tgz", {"a/b.txt": b"b", "c.txt": b"c"}), goal, lambda name: name)
+    assert (goal / "a" / "b.txt").read_bytes() == b"b"
+    with pytest.raises(DataError, match="outside"):
+        fetch._unpack(archive("bad.tgz", {"../evil.txt": b"e"}), goal, lambda name: name)
+    assert not (tmp_path / "evil.txt").exists()
+    torn = tmp_path / "torn.tgz"
+    torn.write_bytes((tmp_path / "good.tgz").read_bytes()[:40])
+    with pytest.raises(DataError, match="damaged archive"):
+        fetch._unpack(torn, goal, lambda name: name)
+
+
+def test_the_embedded_images_are_cifar10s_and_balanced():
+    data = unsee.load_data("demo")
+    assert data.class_names == CIFAR10
+    assert np.bincount(data.train.labels).min() >= 64
+    assert np.bincount(data.test.labels).min() >= 200
+    assert data.train.read(0).size == (32, 32)
