@@ -10,7 +10,7 @@ import unsee
 ROOT = Path(unsee.__file__).parent
 RANKS = {
     0: {"errors", "seeds", "files", "provenance", "images", "records"},
-    1: {"data", "contexts", "search", "scores", "models"},
+    1: {"data", "contexts", "search", "descent", "scores", "models"},
     2: {"split", "runs", "settings", "prompts", "evaluation"},
     3: {"tuner", "progress"},
     4: {"bench"},

@@ -28,9 +28,10 @@ def losses(run):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_tunes_scores_and_predicts(model, data, method):
-    tuner = tune(model, data, method=method)
+    population = 1 if METHODS[method].get("search") == "gradient" else 8
+    tuner = tune(model, data, method=method, population=population)
     assert tuner.contexts_.shape == (4, model.card.width)
-    assert tuner.ledger_.candidates == 48
+    assert tuner.ledger_.candidates == 6 * population
     assert tuner.ledger_.generations == 6
     found = tuner.score(data.test)
     assert all(0 <= value <= 1 for value in (found.h, found.err_for, found.acc_mem))

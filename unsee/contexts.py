@@ -9,6 +9,9 @@ apart from one another. All place an origin (m, D) under the contexts and are li
 | bbt         | m latents of `dim`            | one of m dim        |
 | independent | m latents of `dim`            | m of dim            |
 | shared      | one shared, m of its own      | one of shared, m of own |
+| low-rank    | a shared latent, and factors of a low-rank matrix of latents (ZIP) | one |
+
+The last is not in the paper, and is not linear in z.
 """
 
 from __future__ import annotations
@@ -100,6 +103,31 @@ class SharedContexts:
         shared = np.broadcast_to(z[:, None, : self.shared], (b, m, self.shared))
         own = z[:, self.shared :].reshape(b, m, -1)
         return _project(np.concatenate([shared, own], axis=2), self.projection, self.origin)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankContexts:
+    """ZIP: latents (m, d) are a shared row plus U diag(s) V of rank r; factors start from fixed random ones.
+
+    z is (b, d + r + r (m + d)): the shared row, s, then what U and V differ by.
+    """
+
+    origin: Floats  # (m, D)
+    projection: Floats  # (d, D)
+    left: Doubles  # (m, r)
+    right: Doubles  # (r, d)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        return (len(self.projection) + self.left.shape[1] + self.left.size + self.right.size,)
+
+    def contexts(self, z: Doubles) -> Floats:
+        _check(z, self.blocks)
+        d, r = len(self.projection), self.left.shape[1]
+        shared, scale, left, right = np.split(z, np.cumsum([d, r, self.left.size]), axis=1)
+        left = left.reshape(-1, *self.left.shape) + self.left
+        right = right.reshape(-1, *self.right.shape) + self.right
+        return _project(shared[:, None] + (left * scale[:, None]) @ right, self.projection, self.origin)
 
 
 def draw_projection(rng: np.random.Generator, dim: int, card: Card, kind: str = "token-std") -> Floats:

@@ -2,7 +2,8 @@
 
 `journal.jsonl` is for people: one line a generation. `checkpoint.jsonl` is what `resume` reads: the
 losses of every candidate and which became the best. As a search is a function of its seed and the
-losses told, these lines are enough to go on bit for bit, and there is nothing to unpickle. Both are
+losses told, these lines are enough to go on bit for bit, and there is nothing to unpickle. A gradient
+descent, which is not, keeps where it stands in `checkpoint.safetensors`. The two journals are
 only ever appended to; a line torn by a kill is dropped, and its generation evaluated again.
 """
 
@@ -16,14 +17,17 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from unsee.errors import RunError
 from unsee.files import write_bytes, write_json
-from unsee.records import Generation, Scores
+from unsee.records import Doubles, Generation, Scores
 
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
+STATE = "checkpoint.safetensors"
 LOCK = ".lock"
-FILES = (CONFIG, JOURNAL, CHECKPOINT, RESULT, "prompt.safetensors", "prompt.json")
+FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, "prompt.safetensors", "prompt.json")
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:
@@ -96,6 +100,24 @@ class Run:
         _append(self.folder / JOURNAL, json.dumps(generation.summary()))
         _append(self.folder / CHECKPOINT, _line(generation))
         self.history.append(generation)
+
+    def write_state(self, arrays: dict[str, Doubles]) -> None:
+        """Saves what cannot be replayed: where a descent stands after the last generation."""
+        number = np.array([len(self.history)], dtype=np.float64)
+        write_bytes(self.folder / STATE, save({"generation": number, **arrays}))
+
+    def read_state(self) -> dict[str, Doubles]:
+        """What `write_state` saved last; the history is cut back to it, as it may be a generation ahead."""
+        path = self.folder / STATE
+        try:
+            arrays = load(path.read_bytes()) if path.is_file() else {}
+            keep = int(arrays.pop("generation", np.zeros(1))[0])
+        except (OSError, ValueError, SafetensorError) as error:
+            raise RunError(f"{path}: damaged ({error})") from None
+        self.history = self.history[:keep]
+        _cut(self.folder / CHECKPOINT, [_line(g) for g in self.history])
+        _cut_journal(self.folder / JOURNAL, keep)
+        return arrays
 
     def write_config(self, config: dict[str, Any]) -> None:
         if config != self.config:

@@ -50,6 +50,20 @@ def forgetting_loss(
     return total
 
 
+def embedding_loss(after: Floats, before: Floats, gone: Mask, kept: Mask, tau: float) -> Doubles:
+    """Negative NT-Xent on class embeddings (eq. 3), a mean over the classes in `gone`.
+
+    after (b, C, E) under the candidates, before (C, E) under the plain prompt; each forgotten class is driven
+    away from what it was and towards the classes in `kept`. -> (b,).
+    """
+    near = np.einsum("bce,ce->bc", after[:, gone], before[gone], dtype=np.float64) / tau
+    others = np.einsum("bce,ke->bck", after[:, gone], before[kept], dtype=np.float64) / tau
+    peak = others.max(axis=2, keepdims=True)
+    total = peak[..., 0] + np.log(np.exp(others - peak).sum(axis=2))
+    loss: Doubles = (near - total).mean(axis=1)
+    return loss
+
+
 def harmonic_mean(a: float, b: float) -> float:
     """2ab / (a + b), and 0 where both are 0."""
     return 0.0 if a + b == 0 else 2 * a * b / (a + b)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -34,6 +34,14 @@ class Search(Protocol):
 
     def ask(self) -> Doubles: ...
     def tell(self, z: Doubles, losses: Doubles) -> None: ...
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A search that is no function of losses alone, and so must be saved."""
+
+    def state(self) -> dict[str, Doubles]: ...
+    def restore(self, state: dict[str, Doubles]) -> None: ...
 
 
 class BlockSearch:

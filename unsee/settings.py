@@ -16,6 +16,9 @@ from unsee.contexts import PROJECTIONS
 from unsee.errors import InputError, unknown
 from unsee.search import KINDS
 
+# How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
+SEARCHES = (*KINDS, "random", "differences", "two-sided", "gradient")
+
 # Sizes that a method turns into contexts and a search. The paper's, by data set.
 _SMALL = {"contexts": 4, "shared": 20, "own": 5, "dim": 10, "rank": 30, "iterations": 400, "shots": 16}
 _LARGE = {"contexts": 16, "shared": 400, "own": 100, "dim": 125, "rank": 1500, "iterations": 800}
@@ -29,12 +32,24 @@ PRESETS: dict[str, dict[str, dict[str, int]]] = {
     },
 }
 
+_SLOPE: dict[str, Any] = {"parametrization": "vanilla", "origin": "a photo of a"}
 # What a method name means: a parametrization of contexts and the kind of search over it.
 METHODS: dict[str, dict[str, Any]] = {
     "lcs": {"parametrization": "shared"},
     "independent": {"parametrization": "independent"},
     "bbt": {"parametrization": "bbt"},
     "vanilla": {"parametrization": "vanilla"},
+    "bbt-sep": {"parametrization": "bbt", "search": "separable"},
+    "bbt-vkd": {"parametrization": "bbt", "search": "vkd"},
+    "lcs-acc": {"parametrization": "shared", "memorize_weight": 3.0},
+    "random-search": {"parametrization": "shared", "search": "random"},
+    "cbbt": _SLOPE | {"search": "differences", "population": 257, "iterations": 31},
+    "zip": {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
+    "coop": _SLOPE | {"search": "gradient", "population": 1, "iterations": 200},
+    "coop-memorize": _SLOPE | {"search": "gradient", "population": 1, "iterations": 200, "forget_weight": 0.0},
+    "c-emb": {"parametrization": "shared", "with_images": 0.0, "embedding_weight": 1.0, "memorize_weight": 0.0}
+    | {"validate": "loss"},
+    "lcs+c-emb": {"parametrization": "shared", "with_images": 0.5, "embedding_weight": 1.0},
 }
 
 
@@ -61,7 +76,11 @@ class Settings:
     origin: str = "mean"  # or a phrase such as "a photo of a"
     memorize_weight: float = 1.0
     forget_weight: float = 1.0
-    validate: str = "every"  # candidate; or "generation" (its best); or a number k (every k-th candidate)
+    validate: str = "every"  # candidate; or "generation" (its best); or k (every k-th); or "loss" (never: by loss)
+    rate: float = 0.1  # of descents, in standard deviations of the token embeddings
+    with_images: float = 1.0  # share of the forgotten classes that there are images of
+    embedding_weight: float = 0.0  # of the loss on class embeddings, for those there are none of
+    tau: float = 0.07  # its temperature
     template: str = "a photo of a {}."
     stop_when_stalled: bool = False
     skip_bad_images: bool = False
@@ -74,18 +93,24 @@ class Settings:
             raise InputError("shared and seed must not be negative")
         if self.budget is not None and self.budget < 1:
             raise InputError(f"budget must be at least 1 candidate, not {self.budget}")
-        if self.population < 4:
+        if self.population < (4 if self.search in KINDS else 1):
             raise InputError(f"population must be at least 4, not {self.population}")
-        for name in ("sigma0",):
+        if self.search == "gradient" and self.population != 1:
+            raise InputError(f"search=gradient has one candidate a step: population must be 1, not {self.population}")
+        if not 0 <= self.with_images <= 1:
+            raise InputError(f"with_images is a share between 0 and 1, not {self.with_images}")
+        for name in ("sigma0", "rate", "tau"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
-        if min(self.memorize_weight, self.forget_weight) < 0:
-            raise InputError("memorize_weight and forget_weight must not be negative")
+        if min(self.memorize_weight, self.forget_weight, self.embedding_weight) < 0:
+            raise InputError("the weights of losses must not be negative")
         if self.projection not in PROJECTIONS:
             raise InputError(unknown("projection", self.projection, PROJECTIONS))
-        if self.search not in KINDS:
-            raise InputError(unknown("search", self.search, KINDS))
-        if self.validate not in ("every", "generation") and not (self.validate.isdigit() and int(self.validate) > 0):
+        if self.search not in SEARCHES:
+            raise InputError(unknown("search", self.search, SEARCHES))
+        if self.validate not in ("every", "generation", "loss") and not (
+            self.validate.isdigit() and int(self.validate) > 0
+        ):
             raise InputError(f"validate is 'every', 'generation' or a number of candidates, not {self.validate!r}")
 
     def as_dict(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from unsee import provenance
 from unsee.contexts import (
     BbtContexts,
     IndependentContexts,
+    LowRankContexts,
     Parametrization,
     SharedContexts,
     VanillaContexts,
@@ -26,20 +27,23 @@ from unsee.contexts import (
     mean_origin,
     phrase_origin,
 )
+from unsee.descent import ForwardDifferences, GradientDescent, Slope, TwoSided
 from unsee.errors import InputError, ModelError, RunError
 from unsee.evaluation import Evaluation, evaluate
 from unsee.images import Anything, Images, as_images
 from unsee.models import BlackBox, Bound, Metered
 from unsee.models.border import LooksUpTokens
+from unsee.models.whitebox import ClassEmbeddings, LossSlope, open_box
 from unsee.prompts import Prompt, plain_names
 from unsee.records import Card, Data, Doubles, Floats, Generation, Ints, Ledger, Mask, Scores, forget_mask
 from unsee.runs import Run
-from unsee.scores import answers, forgetting_loss, scores
-from unsee.search import BlockSearch, Search
+from unsee.scores import answers, embedding_loss, forgetting_loss, scores
+from unsee.search import BlockSearch, RandomSearch, Search, Stateful
 from unsee.seeds import stream
 from unsee.settings import Settings, resolve
 from unsee.split import Split, few_shot_split, largest_shots
 
+LOW_RANK = 2  # of ZIP's matrix of latents
 Watch = Callable[[Generation, Settings], None]  # called after every generation
 
 
@@ -85,8 +89,9 @@ class PromptTuner:
             task = self._prepare(model, data)
             task.check_same(run)
             run.write_config(task.config())
+            state = run.read_state() if task.settings.search == "gradient" else {}
             history = list(run.history)
-            return self._tune(task, Bench(task, history[-1].ledger if history else {}), run, history, watch)
+            return self._tune(task, Bench(task, history[-1].ledger if history else {}), run, history, watch, state)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> PromptTuner:
@@ -161,10 +166,16 @@ class PromptTuner:
         return Task(settings, model, data, forget, split)
 
     def _tune(
-        self, task: Task, bench: Bench, run: Run | None, history: list[Generation], watch: Watch | None
+        self,
+        task: Task,
+        bench: Bench,
+        run: Run | None,
+        history: list[Generation],
+        watch: Watch | None,
+        state: dict[str, Doubles] | None = None,
     ) -> PromptTuner:
         settings, contexts_of = task.settings, task.parametrization.contexts
-        search, best, asked = task.replay(history)
+        search, best, asked = task.replay(history, state or {})
         ledger = bench.ledger
         started = time.perf_counter() - (history[-1].seconds if history else 0.0)
         while ledger.generations < settings.iterations and ledger.candidates < settings.limit:
@@ -173,7 +184,7 @@ class PromptTuner:
             done = np.zeros(0) if partial is None else partial.losses
             contexts = contexts_of(z[len(done) :][: settings.limit - ledger.candidates])  # (b, m, D)
             losses, valid = bench.judge(contexts)  # (b,)
-            chosen = best.offer(contexts, valid, offset=len(done))
+            chosen = best.offer(contexts, losses, valid, offset=len(done))
             losses = np.concatenate([done, losses])
             ledger.candidates += len(contexts)
             whole = len(losses) == len(z)
@@ -193,17 +204,17 @@ class PromptTuner:
             history.append(generation)
             if run is not None:
                 run.append(generation)
+                if isinstance(search, Stateful):
+                    run.write_state(search.state() | best.state())
             if watch is not None:
                 watch(generation, settings)
             asked = None
             if settings.stop_when_stalled and isinstance(search, BlockSearch) and search.stalled():
                 break
-        return self._learned(task, run, history, best, ledger)
+        return self._learned(task, bench, run, history, best)
 
-    def _learned(
-        self, task: Task, run: Run | None, history: list[Generation], best: Best, ledger: Ledger
-    ) -> PromptTuner:
-        if best.contexts is None or best.scores is None:
+    def _learned(self, task: Task, bench: Bench, run: Run | None, history: list[Generation], best: Best) -> PromptTuner:
+        if best.contexts is None:
             raise RunError("the run has no candidate yet")
         self.model_ = task.model
         self.data_name_ = task.data.name
@@ -212,9 +223,9 @@ class PromptTuner:
         self.class_names_ = task.data.class_names
         self.forget_mask_ = task.forget
         self.contexts_ = best.contexts
-        self.valid_ = best.scores
+        self.valid_ = best.scores or bench.validate(best.contexts)
         self.history_ = history
-        self.ledger_ = ledger
+        self.ledger_ = bench.ledger
         self.skipped_ = task.split.skipped
         if run is not None:
             self.prompt.save(run.folder)
@@ -222,20 +233,40 @@ class PromptTuner:
 
 
 class Best:
-    """The best candidate so far by validation H; the first of equals stays, as in the paper."""
+    """The best candidate so far: by validation H, or by loss where there is nothing to validate on.
 
-    def __init__(self) -> None:
+    The first of equals stays, as in the paper.
+    """
+
+    def __init__(self, by_loss: bool = False) -> None:
         self.scores: Scores | None = None
         self.contexts: Floats | None = None
+        self.merit = -np.inf
+        self._by_loss = by_loss
 
-    def offer(self, contexts: Floats, valid: dict[int, Scores], offset: int = 0) -> int | None:
+    def offer(self, contexts: Floats, losses: Doubles, valid: dict[int, Scores], offset: int = 0) -> int | None:
         """Which of these candidates, if any, is the new best. valid: scores of those validated."""
         found = None
-        for i, score in valid.items():
-            if self.scores is None or score.h > self.scores.h:
-                self.scores, self.contexts = score, contexts[i].copy()
+        for i in range(len(contexts)) if self._by_loss else valid:
+            merit = -float(losses[i]) if self._by_loss else valid[i].h
+            if merit > self.merit:
+                self.take(contexts[i], merit, valid.get(i))
                 found = i + offset
         return found
+
+    def take(self, contexts: Floats, merit: float, scores: Scores | None) -> None:
+        self.contexts, self.merit, self.scores = contexts.copy(), merit, scores
+
+    def recall(self, contexts: Floats, generation: Generation) -> None:
+        """Takes what a recorded generation chose."""
+        if generation.chosen is not None:
+            h = None if generation.valid is None else generation.valid.h
+            merit = -float(generation.losses[generation.chosen]) if h is None else h
+            self.take(contexts, merit, generation.valid)
+
+    def state(self) -> dict[str, Doubles]:
+        """The best contexts, for searches that cannot be replayed."""
+        return {} if self.contexts is None else {"best": self.contexts.astype(np.float64)}
 
 
 class Bench:
@@ -246,12 +277,15 @@ class Bench:
         self.ledger = Ledger(**(spent or {}))
         self._settings = settings
         self._forget = task.forget
+        self._embeddings = _embeddings(task)
+        self._unseen = unseen_classes(task.forget, settings.with_images)
         make_origin(settings, task.model)  # refuses what cannot fit before images are encoded
-        train, valid = data.train.subset(task.split.train), data.train.subset(task.split.valid)
+        rows = [rows[~self._unseen[data.train.labels[rows]]] for rows in (task.split.train, task.split.valid)]
+        train, valid = (data.train.subset(part) for part in rows)
         self._train_labels, self._valid_labels = train.labels, valid.labels
         self._every = settings.validate == "every"
         if self._every:  # one question serves both losses and validation
-            both = data.train.subset(np.concatenate([task.split.train, task.split.valid]))
+            both = data.train.subset(np.concatenate(rows))
             self._train = self._valid = self._metered(task.model, both)
         else:
             self._train, self._valid = self._metered(task.model, train), self._metered(task.model, valid)
@@ -265,6 +299,10 @@ class Bench:
         losses = forgetting_loss(
             log_p[:, :n], self._train_labels, self._forget, settings.memorize_weight, settings.forget_weight
         )
+        if self._embeddings is not None:
+            losses += settings.embedding_weight * embedding_loss(
+                self._embeddings.under(contexts), self._embeddings.before, self._unseen, ~self._forget, settings.tau
+            )
         if not np.isfinite(losses).all():
             raise ModelError("the model's answers give a NaN or infinite loss")
         if self._every:
@@ -273,7 +311,14 @@ class Bench:
         found = answers(self._valid.log_confidences(contexts[chosen])) if chosen else np.zeros((0, 0), np.int64)
         return losses, self._scores(found, chosen)
 
+    def validate(self, contexts: Floats) -> Scores:
+        """Validation scores of one prompt, for the record."""
+        log_p = self._valid.log_confidences(contexts[None])[0]
+        return scores(answers(log_p[-len(self._valid_labels) :]), self._valid_labels, self._forget)
+
     def _to_validate(self, losses: Doubles) -> list[int]:
+        if self._settings.validate == "loss":
+            return []
         if self._settings.validate == "generation":
             return [int(losses.argmin())]
         step, before = int(self._settings.validate), self.ledger.candidates
@@ -305,20 +350,55 @@ class Task:
     def search(self) -> Search:
         """A fresh search over the blocks of the parametrization."""
         s, blocks = self.settings, self.parametrization.blocks
-        streams = [stream(s.seed, "search", i) for i in range(len(blocks))]
-        return BlockSearch(blocks, streams, kind=s.search, population=s.population, sigma0=s.sigma0, rank=s.rank)
+        dim, streams = sum(blocks), [stream(s.seed, "search", i) for i in range(len(blocks))]
+        match s.search:
+            case "random":
+                return RandomSearch(dim, streams[0], population=s.population, sigma0=s.sigma0)
+            case "differences":
+                rate = s.rate * self.model.card.token_std
+                return ForwardDifferences(dim, streams[0], population=s.population, rate=rate, steps=s.iterations)
+            case "two-sided":
+                return TwoSided(dim, streams[0], population=s.population, rate=s.rate, steps=s.iterations)
+            case "gradient":
+                rate = s.rate * self.model.card.token_std
+                return GradientDescent(dim, self._slope(), rate=rate, steps=s.iterations)
+            case kind:
+                return BlockSearch(blocks, streams, kind=kind, population=s.population, sigma0=s.sigma0, rank=s.rank)
 
-    def replay(self, history: Sequence[Generation]) -> tuple[Search, Best, Doubles | None]:
+    def _slope(self) -> Slope:
+        """The true gradient with respect to z, of the contexts' entries themselves."""
+        s = self.settings
+        if s.parametrization != "vanilla":
+            raise InputError("search=gradient moves the contexts themselves: use it with parametrization=vanilla")
+        origin = make_origin(s, self.model)
+        slope = LossSlope(
+            open_box(self.model, s.method, "gradients"),
+            self.data.train.subset(self.split.train),
+            self.forget,
+            (s.memorize_weight, s.forget_weight),
+            (origin.shape[0], origin.shape[1]),
+        )
+        return lambda z: slope(z + origin.ravel())
+
+    def replay(self, history: list[Generation], state: dict[str, Doubles]) -> tuple[Search, Best, Doubles | None]:
         """The search and the best candidate as they stood after this history, without asking the model.
 
         If the budget ended inside the last generation, also its candidates, asked for but not told.
         """
-        search, best, asked = self.search(), Best(), None
+        search, best, asked = self.search(), Best(self.settings.validate == "loss"), None
+        if isinstance(search, Stateful):
+            if history:
+                search.restore({name: array for name, array in state.items() if name != "best"})
+                best.take(
+                    state["best"].astype(np.float32),
+                    history[-1].valid.h if history[-1].valid else -np.inf,
+                    history[-1].valid,
+                )
+            return search, best, None
         for generation in history:
             z = search.ask()
             if generation.chosen is not None:
-                best.contexts = self.parametrization.contexts(z[generation.chosen][None])[0]
-                best.scores = generation.valid
+                best.recall(self.parametrization.contexts(z[generation.chosen][None])[0], generation)
             if generation.partial:
                 asked = z
             else:
@@ -377,8 +457,29 @@ def make_parametrization(settings: Settings, model: BlackBox) -> Parametrization
             return IndependentContexts(origin, projection(settings.dim))
         case "vanilla":
             return VanillaContexts(origin)
+        case "low-rank":
+            dim, factors = settings.dim, stream(settings.seed, "factors")
+            rank = min(LOW_RANK, dim, len(origin))
+            left = factors.standard_normal((len(origin), rank)) / np.sqrt(rank)
+            return LowRankContexts(origin, projection(dim), left, factors.standard_normal((rank, dim)))
         case other:
-            raise InputError(f"unknown parametrization {other!r}; it is shared, bbt, independent or vanilla")
+            raise InputError(f"unknown parametrization {other!r}; it is shared, bbt, independent, vanilla or low-rank")
+
+
+def unseen_classes(forget: Mask, with_images: float) -> Mask:
+    """The forgotten classes there are no images of: the last of them, as many as the share leaves out. -> (C,)."""
+    gone = np.flatnonzero(forget)
+    unseen = np.zeros_like(forget)
+    unseen[gone[round(with_images * len(gone)) :]] = True
+    return unseen
+
+
+def _embeddings(task: Task) -> ClassEmbeddings | None:
+    settings = task.settings
+    if settings.embedding_weight == 0 or settings.with_images == 1:
+        return None
+    model = open_box(task.model, settings.method, "class embeddings")
+    return ClassEmbeddings(model, task.data.class_names, settings.template)
 
 
 def make_origin(settings: Settings, model: BlackBox) -> Floats:

@@ -502,7 +502,8 @@ def _named(part: object, prefix: str) -> Iterable[tuple[str, Tensor]]:
 
 
 def _floats(state: State) -> State:
-    return {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
+    """Copies, so that weights lie aligned whatever the file: sums then round alike, to the last bit."""
+    return {k: v.to(torch.float32, copy=True) if v.is_floating_point() else v for k, v in state.items()}
 
 
 def _json(path: Path) -> dict[str, Any]:
