@@ -12,7 +12,7 @@ RANKS = {
     0: {"errors", "seeds", "files", "provenance", "images", "records"},
     1: {"data", "contexts", "search", "descent", "scores", "models"},
     2: {"split", "runs", "settings", "prompts", "evaluation"},
-    3: {"tuner", "progress"},
+    3: {"tuner", "progress", "picture"},
     4: {"bench"},
     5: {"cli"},
     6: {"__init__"},

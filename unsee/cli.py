@@ -16,6 +16,7 @@ import click
 from unsee.data import NAMED, find_cifar10, load_data
 from unsee.errors import InputError, UnseeError
 from unsee.models import BlackBox, Bound, FeatureCache, load_model
+from unsee.picture import before_after
 from unsee.progress import Console
 from unsee.prompts import load_prompt, plain_names
 from unsee.provenance import version
@@ -285,6 +286,7 @@ def _finish(tuner: PromptTuner, images: Data, test: Bound, out: Path, console: C
     result = tuner.result(found, seconds)
     with Run.open(out) as run:
         run.write_result(result)
+        before_after(images.test, found, tuner.forget_mask_).save(run.folder / "picture.png")
     console.result(result, out, len(images.test))
 
 

@@ -20,6 +20,10 @@ class Evaluation:
     after: Doubles  # (C,) under the tuned one
     entropy_before: float  # of forgotten images' answers, 1 = uninformative
     entropy_after: float
+    answers_before: Ints  # (n,) top class of each image
+    answers_after: Ints
+    sure_before: Floats  # (n,) its confidence
+    sure_after: Floats
 
 
 def evaluate(bound: Bound, labels: Ints, contexts: Floats, forget: Mask, template: str) -> Evaluation:
@@ -35,4 +39,8 @@ def evaluate(bound: Bound, labels: Ints, contexts: Floats, forget: Mask, templat
         after=per_class_accuracy(answers(tuned), labels, classes),
         entropy_before=float(entropy(plain[gone]).mean()) if gone.any() else 0.0,
         entropy_after=float(entropy(tuned[gone]).mean()) if gone.any() else 0.0,
+        answers_before=answers(plain),
+        answers_after=answers(tuned),
+        sure_before=plain.max(axis=1),
+        sure_after=tuned.max(axis=1),
     )

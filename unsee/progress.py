@@ -83,7 +83,7 @@ class Console:
         ledger = result["ledger"]
         self._out.print(
             f"{ledger['candidates']} candidates, {ledger['image_queries']} image queries, "
-            f"{result['seconds']['tuning']:.1f} s; run: {run}",
+            f"{result['seconds']['tuning']:.1f} s\nrun: {run}\npicture: {run / 'picture.png'}",
             soft_wrap=True,
         )
 

@@ -97,6 +97,8 @@ def read_checkpoint(name: str) -> Checkpoint:
         else:
             raise ModelError(f"{path}: no config.json or open_clip_config.json in this folder")
     elif path.is_file():
+        if path.suffix in (".bin", ".safetensors"):  # OpenCLIP's: the weights do not say which activation they want
+            raise ModelError(f"{path}: say its architecture, as in ViT-B-16:{path.name}")
         found = _openai(path)
     elif ":" in name and (parts := name.split(":", 1))[0] in _architecture_names():
         found = _open_clip_file(parts[0], Path(parts[1]).expanduser())
