@@ -12,20 +12,17 @@ RANKS = {
     0: {"errors", "seeds", "files", "provenance", "images", "records"},
     1: {"data", "contexts", "search", "descent", "scores", "models"},
     2: {"split", "runs", "settings", "prompts", "evaluation"},
-    3: {"tuner", "progress", "picture"},
-    4: {"bench"},
-    5: {"cli"},
-    6: {"__init__"},
+    3: {"task", "picture"},
+    4: {"judge"},
+    5: {"tuner"},
+    6: {"bench", "compare"},
+    7: {"progress"},
+    8: {"cli"},
+    9: {"__init__"},
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 # Within a rank, who may import whom.
-BESIDE = {
-    ("records", "errors"),
-    ("records", "images"),
-    ("images", "errors"),
-    ("models", "scores"),
-    ("progress", "tuner"),
-}
+BESIDE = {("records", "errors"), ("records", "images"), ("images", "errors"), ("models", "scores")}
 
 
 def part(path: Path) -> str:

@@ -243,3 +243,27 @@ def test_a_stalled_search_ends_early_only_if_asked(model, data):
     flat = {"iterations": 60}
     assert tune(Answering(model, uniform), data, **flat).ledger_.generations == 60
     assert tune(Answering(model, uniform), data, stop_when_stalled=True, **flat).ledger_.generations < 60
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_any_method_interrupted_and_resumed_ends_with_the_same_bytes(model, data, tmp_path, method):
+    population = 1 if METHODS[method].get("search") == "gradient" else 8
+
+    def stop(generation, settings):
+        if generation.number == 4:
+            raise Stop
+
+    tune(model, data, tmp_path / "whole", method=method, population=population)
+    with pytest.raises(Stop):
+        PromptTuner(FORGET, method, **(SHORT | {"population": population})).fit(
+            model, data, out=tmp_path / "cut", watch=stop
+        )
+    config = json.loads((tmp_path / "cut" / "config.json").read_text())
+    PromptTuner.from_config(config).resume(model, data, tmp_path / "cut")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    for name in ("prompt.safetensors", "prompt.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -186,6 +186,45 @@ def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, a
     console.answers(prompt.classify(loaded, list(images), top))
 
 
+@cli.command("compare")
+@click.argument("data")
+@click.option("--forget", "names", required=True, help="Classes to forget: NAME,NAME…")
+@click.option("--methods", required=True, help="Methods, separated by commas; zero-shot, label-mask, uniform-gate too.")
+@click.option("--seeds", default="0,1,2", show_default=True, help="Seeds, separated by commas.")
+@click.option("--model", default="mini", show_default=True, help="As for forget.")
+@click.option("--preset", default="paper", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs lie.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any setting, for all methods.")
+@_shared(*MODEL_OPTIONS)
+def compare_methods(
+    data: str,
+    names: str,
+    methods: str,
+    seeds: str,
+    model: str,
+    preset: str,
+    out: Path,
+    pairs: Sequence[str],
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Methods side by side on DATA, over several seeds; runs only what is missing."""
+    from unsee.compare import compare
+
+    console = Console(as_json)
+    try:
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds are whole numbers separated by commas, not {seeds!r}") from None
+    images = _data(data, numbers[0], data_dir)
+    loaded = _load(model, console, **where)
+    settings = parse(dict(_pair(text) for text in pairs))
+    forget, chosen = plain_names(names), [name.strip() for name in methods.split(",")]
+    rows = compare(loaded, images, forget, chosen, numbers, out, preset=preset, settings=settings, say=console.say)
+    console.comparison(rows, f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})")
+
+
 @cli.command()
 @click.option(
     "--classes", "classes", type=int, multiple=True, help="Only these of the paper's settings: 10, 100, 200, 1000."

@@ -38,10 +38,10 @@ def before_after(images: Images, found: Evaluation, forget: Mask, columns: int =
                 ((found.answers_before, found.sure_before), (found.answers_after, found.sure_after))
             ):
                 right = answers[number] == label
-                name = images.class_names[answers[number]]
-                _mark(draw, x + 1, y + IMAGE + 4 + line * LINE, right, GREY if line == 0 else INK)
-                text = f"{name} {100 * sure[number]:.0f}%"
-                _text(draw, (x + 15, y + IMAGE + 2 + line * LINE), text, 13, GREY if line == 0 else INK, IMAGE - 8)
+                tint, top = GREY if line == 0 else INK, y + IMAGE + 2 + line * LINE
+                _mark(draw, x + 1, top + 2, right, tint)
+                end = f" {100 * sure[number]:.0f}%"
+                _text(draw, (x + 15, top), images.class_names[answers[number]], 13, tint, IMAGE - 6, end)
     return picture
 
 
@@ -62,12 +62,14 @@ def _mark(draw: ImageDraw.ImageDraw, x: int, y: int, right: bool, colour: str) -
 
 
 def _text(
-    draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, size: int, colour: str, room: int | None = None
+    draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, size: int, colour: str, room: int = 10_000, end: str = ""
 ) -> None:
-    font = ImageFont.load_default(size)
-    while room is not None and len(text) > 4 and draw.textlength(text, font) > room:
-        text = text[:-2] + "…"
-    draw.text(at, text, fill=colour, font=font)
+    """Text and its end, the text cut short where both do not fit."""
+    font, shown = ImageFont.load_default(size), text
+    while len(shown) > 2 and draw.textlength(shown + end, font) > room:
+        text = text[:-1]
+        shown = text + "…"
+    draw.text(at, shown + end, fill=colour, font=font)
 
 
 def _spread(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: int) -> list[int]:

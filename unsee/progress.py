@@ -14,6 +14,7 @@ import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from unsee.compare import Row
 from unsee.evaluation import Evaluation
 from unsee.prompts import Answer, Prompt
 from unsee.records import Generation
@@ -111,6 +112,28 @@ class Console:
         for answer in answers:
             table.add_row(answer.image, _listed(answer.before), _listed(answer.after))
         self._out.print(table)
+
+    def comparison(self, rows: list[Row], title: str) -> None:
+        """Methods side by side, in points."""
+        if self.as_json:
+            self._json({"title": title, "rows": [row.as_dict() for row in rows]})
+            return
+        self._out.print(title, soft_wrap=True, markup=False)
+        table = Table("method", "H", "H of means", "Err_for", "Acc_mem", "access", "candidates", "image queries", "s")
+        for row in rows:
+            table.add_row(
+                row.method,
+                f"{100 * row.h:.2f} ± {100 * row.h_std:.2f}",
+                f"{100 * row.h_of_means:.2f}",
+                f"{100 * row.err_for:.2f} ± {100 * row.err_for_std:.2f}",
+                f"{100 * row.acc_mem:.2f} ± {100 * row.acc_mem_std:.2f}",
+                row.access,
+                str(row.candidates),
+                str(row.image_queries),
+                f"{row.seconds:.0f}",
+            )
+        self._out.print(table)
+        self._out.print(f"mean ± standard deviation over {rows[0].seeds} seeds, in points")
 
     def timings(self, found: dict[str, Any]) -> None:
         """The benchmark's table."""

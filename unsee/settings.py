@@ -53,6 +53,12 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+# What a method must be able to see of the model, beyond its card.
+ACCESS = {"coop": "gradients", "coop-memorize": "gradients", "c-emb": "class embeddings"} | {
+    "lcs+c-emb": "class embeddings"
+}
+
+
 @dataclass(frozen=True)
 class Settings:
     """A run's settings after all defaults."""
@@ -112,6 +118,9 @@ class Settings:
             self.validate.isdigit() and int(self.validate) > 0
         ):
             raise InputError(f"validate is 'every', 'generation' or a number of candidates, not {self.validate!r}")
+
+        if self.with_images == 0 and self.memorize_weight == 0 and self.validate != "loss":
+            raise InputError("without any images to tune on, candidates are chosen by loss: use validate=loss")
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

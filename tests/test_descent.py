@@ -1,0 +1,172 @@
+"""Descents along measured and true slopes, and losses on class embeddings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.test_tuner import FORGET, SHORT, Answering
+from unsee import InputError, PromptTuner
+from unsee.contexts import LowRankContexts
+from unsee.descent import Adam, ForwardDifferences, GradientDescent, TwoSided, orthonormal
+from unsee.judge import Judge, unseen_classes
+from unsee.models.whitebox import LossSlope
+from unsee.scores import embedding_loss
+from unsee.seeds import stream
+from unsee.task import make_origin
+
+
+def bowl(z):
+    return ((z - 1) ** 2).sum(axis=1)
+
+
+SEARCHES = {
+    "gradient": lambda: GradientDescent(6, lambda point: 2 * (point - 1), rate=0.1, steps=150),
+    "differences": lambda: ForwardDifferences(6, stream(0, "search"), population=5, rate=0.1, steps=150),
+    "two-sided": lambda: TwoSided(6, stream(0, "search"), population=8, rate=0.1, steps=150),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_descent_keeps_the_search_contract(name):
+    def run():
+        search, seen = SEARCHES[name](), []
+        for _ in range(150):
+            z = search.ask()
+            seen.append(z)
+            search.tell(z, bowl(z))
+        return np.array(seen)
+
+    zs = run()
+    assert bowl(zs[-1]).min() < 0.1 < bowl(zs[0]).min()
+    assert np.array_equal(zs, run())
+
+
+def test_a_restored_descent_goes_on_as_if_never_stopped():
+    whole, first = SEARCHES["gradient"](), SEARCHES["gradient"]()
+    for _ in range(20):
+        whole.tell(whole.ask(), np.zeros(1))
+    for _ in range(8):
+        first.tell(first.ask(), np.zeros(1))
+    second = SEARCHES["gradient"]()
+    second.restore(first.state())
+    for _ in range(12):
+        second.tell(second.ask(), np.zeros(1))
+    assert np.array_equal(second.ask(), whole.ask())
+    with pytest.raises(InputError, match="does not fit"):
+        second.restore({"point": np.zeros(3)})
+
+
+def test_adam_clips_the_slope_by_its_norm():
+    clipped, plain = Adam(np.zeros(2), 0.1, 1.0, 10), Adam(np.zeros(2), 0.1, np.inf, 10)
+    clipped.step(np.array([30.0, 40.0]))
+    plain.step(np.array([0.6, 0.8]))
+    assert np.allclose(clipped.state()["mean"], plain.state()["mean"])
+
+
+def test_directions_are_orthonormal_and_random():
+    directions = orthonormal(np.random.default_rng(0), 4, 9)
+    assert np.allclose(directions @ directions.T, np.eye(4))
+    assert not np.allclose(directions, orthonormal(np.random.default_rng(1), 4, 9))
+
+
+@pytest.fixture(scope="module")
+def slopes(model, data):
+    """The true gradient of a task's loss at a point, and its loss as the black-box border gives it."""
+    tuner = PromptTuner(FORGET, "coop", shots=2, contexts=2, origin="mean")
+    task = tuner._prepare(model, data)
+    origin = make_origin(task.settings, model)
+    judge = Judge(task)
+    slope = LossSlope(model, data.train.subset(task.split.train), task.forget, (1.0, 1.0), origin.shape)
+
+    def losses(z):
+        contexts = (z.reshape(-1, *origin.shape) + origin).astype(np.float32)
+        return judge.judge(contexts)[0]
+
+    return slope, losses, origin
+
+
+def test_the_true_slope_is_that_of_the_black_box_loss(slopes):
+    slope, losses, origin = slopes
+    gradient = slope(origin.ravel())
+    along = gradient / np.linalg.norm(gradient)
+    step = 1e-3
+    rise = (losses(step * along[None])[0] - losses(-step * along[None])[0]) / (2 * step)
+    assert rise == pytest.approx(np.linalg.norm(gradient), rel=0.02)
+
+
+def test_cbbts_estimate_converges_to_the_true_slope_with_more_directions(slopes):
+    slope, losses, origin = slopes
+    gradient, dim = slope(origin.ravel()), origin.size
+
+    def cosine(directions):
+        search = ForwardDifferences(dim, stream(0, "search"), population=directions + 1, rate=0.1, steps=1)
+        estimate = search.estimate(losses(search.ask()))
+        return float(estimate @ gradient / np.linalg.norm(estimate) / np.linalg.norm(gradient))
+
+    found = [cosine(directions) for directions in (8, dim // 2, dim)]
+    assert found == sorted(found)
+    assert found[-1] >= 0.9
+
+
+def test_nt_xent_equals_the_formula_written_out_slowly():
+    rng = np.random.default_rng(0)
+    after, before = rng.normal(size=(3, 5, 4)), rng.normal(size=(5, 4))
+    gone, kept = np.array([1, 1, 0, 0, 0], dtype=bool), np.array([0, 0, 0, 1, 1], dtype=bool)
+    for tau in (0.5, 0.01):
+        got = embedding_loss(after.astype(np.float32), before.astype(np.float32), gone, kept, tau)
+        for b in range(3):
+            terms = []
+            for c in (0, 1):
+                own = sum(after[b, c] * before[c]) / tau
+                others = [sum(after[b, c] * before[i]) / tau for i in (3, 4)]
+                high = max(others)
+                terms.append(own - high - math.log(sum(math.exp(other - high) for other in others)))
+            assert got[b] == pytest.approx(sum(terms) / 2, rel=1e-4)
+
+
+def test_classes_without_images_are_the_last_of_the_forgotten():
+    forget = np.array([1, 1, 0, 1, 1, 0], dtype=bool)
+    assert np.flatnonzero(unseen_classes(forget, 0.5)).tolist() == [3, 4]
+    assert np.flatnonzero(unseen_classes(forget, 0.0)).tolist() == [0, 1, 3, 4]
+    assert not unseen_classes(forget, 1.0).any()
+
+
+def test_c_emb_asks_for_no_images_while_tuning(model, data):
+    tuner = PromptTuner(FORGET, "c-emb", **SHORT).fit(model, data)
+    losses = [generation.losses.min() for generation in tuner.history_]
+    assert min(losses) < losses[0]
+    assert tuner.ledger_.image_queries == len(data.train) // 2, "only the final validation looks at images"
+
+
+def test_half_of_the_classes_have_images_in_the_combination(model, data):
+    tuner = PromptTuner(FORGET, "lcs+c-emb", **SHORT).fit(model, data)
+    assert tuner.ledger_.image_queries == 48 * 8 * 8, "8 of 10 classes, 4 + 4 images each"
+
+
+@pytest.mark.parametrize("method", ["coop", "coop-memorize", "c-emb", "lcs+c-emb"])
+def test_white_box_methods_refuse_a_black_box(model, data, method):
+    box = Answering(model, lambda b, n, c: np.full((b, n, c), 1 / c, np.float32))
+    settings = SHORT | ({"population": 1, "origin": "mean"} if "coop" in method else {})
+    with pytest.raises(InputError, match="is a black box"):
+        PromptTuner(FORGET, method, **settings).fit(box, data)
+
+
+def test_low_rank_contexts_move_with_every_part_of_z():
+    rng = np.random.default_rng(0)
+    made = LowRankContexts(
+        np.zeros((3, 8), np.float32),
+        rng.normal(size=(4, 8)).astype(np.float32),
+        rng.normal(size=(3, 2)),
+        rng.normal(size=(2, 4)),
+    )
+    (dim,) = made.blocks
+    assert dim == 4 + 2 + 6 + 8
+    z = rng.normal(size=(2, dim))
+    assert made.contexts(z).shape == (2, 3, 8)
+    for i in range(dim):
+        moved = z.copy()
+        moved[0, i] += 1
+        assert not np.allclose(made.contexts(moved)[0], made.contexts(z)[0])
