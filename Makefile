@@ -4,9 +4,7 @@ BIN := .venv/bin
 .PHONY: demo test check slow bench clean
 
 demo: .venv/ready  ## set up, then run the main job
-	$(BIN)/python -m tests.tiny .demo
-	$(BIN)/unsee forget .demo/images --model .demo/model --forget airplane,automobile,bird,cat \
-		--iterations 60 --out runs/demo --overwrite
+	$(BIN)/unsee forget demo --forget airplane,automobile,bird,cat --out runs/demo --overwrite
 
 test: .venv/ready  ## set up, then lint, types and tests
 	$(BIN)/ruff check .
@@ -28,4 +26,4 @@ bench: .venv/ready  ## speed, as ratios
 	touch .venv/ready
 
 clean:
-	rm -rf .venv .demo runs build dist
+	rm -rf .venv runs build dist

@@ -214,11 +214,17 @@ class Subject:
         return torch.tensor(prompts)
 
 
-def overhead(generations: int = 4, say: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
+def overhead(
+    generations: int = 4,
+    only: Sequence[str] = ("cifar10", "cifar100"),
+    say: Callable[[str], None] = lambda text: None,
+) -> list[dict[str, Any]]:
     """The share of a run's time that is not the model: search, losses, journal and checkpoint."""
     subject = Subject()
     rows = []
     for name, classes, shots in (("cifar10", 10, 16), ("cifar100", 100, 4)):
+        if name not in only:
+            continue
         say(f"{name}: {generations} generations")
         names = CIFAR10 if classes == 10 else CIFAR100
         pixels = np.arange(classes * 2 * shots, dtype=np.uint32).view(np.uint8).reshape(-1, 1, 1, 4)[..., :3]

@@ -73,7 +73,7 @@ def cli() -> None:
     "--model", default="mini", show_default=True, help="mini, or a CLIP: hub id, folder, .pt, ARCHITECTURE:FILE."
 )
 @click.option("--method", default="lcs", show_default=True, type=click.Choice(list(METHODS)), help="How to tune.")
-@click.option("--preset", default="paper", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
+@click.option("--preset", default="tuned", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
 @click.option("--shots", type=int, help="Images a class to tune on; as many again to validate.")
 @click.option("--iterations", type=int, help="Generations of the search.")
 @click.option("--budget", type=int, help="The most candidates to try, a hard limit.")
@@ -192,7 +192,7 @@ def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, a
 @click.option("--methods", required=True, help="Methods, separated by commas; zero-shot, label-mask, uniform-gate too.")
 @click.option("--seeds", default="0,1,2", show_default=True, help="Seeds, separated by commas.")
 @click.option("--model", default="mini", show_default=True, help="As for forget.")
-@click.option("--preset", default="paper", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
+@click.option("--preset", default="tuned", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs lie.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any setting, for all methods.")
 @_shared(*MODEL_OPTIONS)

@@ -56,7 +56,7 @@ def compare(
     seeds: Sequence[int],
     folder: Path,
     *,
-    preset: str = "paper",
+    preset: str = "tuned",
     settings: Mapping[str, Any] | None = None,
     say: Say = lambda text: None,
 ) -> list[Row]:

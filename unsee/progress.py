@@ -21,6 +21,7 @@ from unsee.records import Generation
 from unsee.settings import Settings
 from unsee.tuner import Watch
 
+WIDE = 140  # columns of a table where there is no terminal to fit
 EVERY = 10.0  # seconds between progress lines where there is no terminal
 
 
@@ -29,7 +30,8 @@ class Console:
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
-        self._out = rich.console.Console(file=sys.stdout, highlight=False)
+        width = None if sys.stdout.isatty() else WIDE
+        self._out = rich.console.Console(file=sys.stdout, highlight=False, width=width)
         self._err = rich.console.Console(file=sys.stderr, highlight=False)
         self._last = time.monotonic()
 

@@ -1,6 +1,7 @@
 """Every setting of a run, its default by method, preset and data set, and its checks.
 
-Presets are plain tables: `paper` holds the sizes the paper states for each of its data sets.
+Presets are plain tables: `paper` holds the sizes the paper states for each of its data sets, `tuned` those chosen
+on validation images for the embedded model, and the paper's for everything else.
 """
 
 from __future__ import annotations
@@ -22,17 +23,23 @@ SEARCHES = (*KINDS, "random", "differences", "two-sided", "gradient")
 # Sizes that a method turns into contexts and a search. The paper's, by data set.
 _SMALL = {"contexts": 4, "shared": 20, "own": 5, "dim": 10, "rank": 30, "iterations": 400, "shots": 16}
 _LARGE = {"contexts": 16, "shared": 400, "own": 100, "dim": 125, "rank": 1500, "iterations": 800}
+_PAPER: dict[str, dict[str, int]] = {
+    "cifar10": _SMALL,
+    "demo": _SMALL,
+    "cifar10-batch5": _SMALL,
+    "cifar100": _LARGE | {"shots": 4},
+    "cub200": _LARGE | {"shots": 1},
+    "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
+    "imagenet": _LARGE | {"shots": 1},
+}
+_MINI = _SMALL | {"shared": 80, "own": 20, "dim": 40}
 PRESETS: dict[str, dict[str, dict[str, int]]] = {
-    "paper": {
-        "cifar10": _SMALL,
-        "cifar100": _LARGE | {"shots": 4},
-        "cub200": _LARGE | {"shots": 1},
-        "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
-        "imagenet": _LARGE | {"shots": 1},
-    },
+    "paper": _PAPER,
+    "tuned": _PAPER | {"demo": _MINI, "cifar10-batch5": _MINI},
 }
 
 _SLOPE: dict[str, Any] = {"parametrization": "vanilla", "origin": "a photo of a"}
+_COOP = _SLOPE | {"search": "gradient", "population": 1, "iterations": 800, "rate": 0.3}
 # What a method name means: a parametrization of contexts and the kind of search over it.
 METHODS: dict[str, dict[str, Any]] = {
     "lcs": {"parametrization": "shared"},
@@ -45,8 +52,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "random-search": {"parametrization": "shared", "search": "random"},
     "cbbt": _SLOPE | {"search": "differences", "population": 257, "iterations": 31},
     "zip": {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
-    "coop": _SLOPE | {"search": "gradient", "population": 1, "iterations": 200},
-    "coop-memorize": _SLOPE | {"search": "gradient", "population": 1, "iterations": 200, "forget_weight": 0.0},
+    "coop": _COOP,
+    "coop-memorize": _COOP | {"forget_weight": 0.0},
     "c-emb": {"parametrization": "shared", "with_images": 0.0, "embedding_weight": 1.0, "memorize_weight": 0.0}
     | {"validate": "loss"},
     "lcs+c-emb": {"parametrization": "shared", "with_images": 0.5, "embedding_weight": 1.0},

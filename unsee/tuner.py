@@ -38,7 +38,7 @@ class PromptTuner:
     """
 
     def __init__(
-        self, forget: str | Sequence[str], method: str = "lcs", *, preset: str = "paper", seed: int = 0, **settings: Any
+        self, forget: str | Sequence[str], method: str = "lcs", *, preset: str = "tuned", seed: int = 0, **settings: Any
     ) -> None:
         self.forget = plain_names(forget)
         self.method = method

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+
+from unsee.bench import Setting, measure, overhead
+from unsee.cli import main
+from unsee.progress import Console
+
+
+def test_every_way_is_timed_on_the_same_question(capsys):
+    found = measure([Setting(4, 2, 3)])
+    (row,) = found["settings"]
+    assert row["ratio_vs_77"] > 1
+    assert row["ratio_vs_published"] > 1
+    assert row["largest_difference"] < 1e-5, "ours and transformers' class embeddings are the same"
+    assert 0 < row["gemm_share"] < 1.5
+    assert row["peak_rss_bytes"] > 2**20
+    Console().timings(found)
+    assert "(c) / (a)" in capsys.readouterr().out
+    Console(as_json=True).timings(found)
+    keys = {"classes", "contexts", "population", "seconds_per_candidate", "ratio_vs_77", "ratio_vs_published"}
+    assert keys | {"gemm_share", "peak_rss_bytes"} <= set(json.loads(capsys.readouterr().out)["settings"][0])
+
+
+def test_overhead_is_a_small_share(capsys):
+    rows = overhead(generations=1, only=("cifar10",))
+    assert 0 < rows[0]["overhead_share"] < 0.5
+    Console().overhead(rows)
+    assert "cifar10" in capsys.readouterr().out
+
+
+def test_an_unknown_setting_is_refused(capsys):
+    assert main(["bench", "--classes", "7"]) == 1

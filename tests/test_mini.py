@@ -1,0 +1,142 @@
+"""The embedded model and images: what a newcomer meets first."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import unsee
+from unsee.cli import main
+from unsee.models import mini as embedded
+from unsee.prompts import TEMPLATE
+
+FORGET = ["airplane", "automobile", "bird", "cat"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def mini(cache):
+    return unsee.load_model("mini", cache=unsee.FeatureCache(cache))
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return unsee.load_data("demo")
+
+
+@pytest.fixture(scope="module")
+def bound(mini, demo):
+    return mini.bind(demo.test, demo.class_names)
+
+
+def test_the_embedded_files_are_small(demo):
+    size = sum(path.stat().st_size for path in embedded.FOLDER.iterdir())
+    assert size <= 25 * 2**20
+
+
+def test_it_recognises_the_embedded_images_under_plain_prompts(bound, demo):
+    for template in (TEMPLATE, "a blurry photo of a {}.", "{}."):
+        accuracy = (bound.zero_shot(template).argmax(axis=1) == demo.test.labels).mean()
+        assert accuracy >= 0.88, template
+
+
+def test_its_text_tower_is_clips(mini):
+    from safetensors.torch import load_file
+    from transformers import CLIPTextConfig, CLIPTextModelWithProjection
+
+    config = json.loads((embedded.FOLDER / "config.json").read_text())
+    theirs = CLIPTextModelWithProjection(CLIPTextConfig(**config)).float().eval()
+    state = {k: v.float() for k, v in load_file(embedded.FOLDER / "text.safetensors").items() if k != "logit_scale"}
+    theirs.load_state_dict(state, strict=False)
+    texts = ["a photo of a cat.", "ship.", "a dark photo of the large automobile."]
+    ours = mini.texts(texts)
+    for text, own in zip(texts, ours, strict=True):
+        ids = torch.tensor([[mini.tokenizer.sos, *mini.tokenizer.ids(text), mini.tokenizer.eot]])
+        with torch.no_grad():
+            found = torch.nn.functional.normalize(theirs(input_ids=ids).text_embeds[0], dim=-1)
+        assert (found - own).abs().max() < 1e-5
+
+
+def test_image_embeddings_do_not_depend_on_the_batch(mini, demo):
+    prepared = [mini.encoder.prepare(demo.test.read(i)) for i in range(9)]
+    together = mini.encoder.encode(prepared)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-4)
+    for i in (0, 4, 8):
+        assert np.allclose(mini.encoder.encode(prepared[i : i + 1])[0], together[i], atol=1e-5)
+
+
+def test_its_card_says_what_it_is_and_what_it_is_not(capsys):
+    assert main(["models"]) == 0
+    text = capsys.readouterr().out
+    for word in ("CIFAR-10", "EfficientNet", "not"):
+        assert word in text
+    assert main(["models", "--json"]) == 0
+    assert "mini" in json.loads(capsys.readouterr().out)
+
+
+def test_forgetting_works_on_it(mini, demo, bound):
+    tuner = unsee.PromptTuner(FORGET, seed=0, iterations=60).fit(mini, demo)
+    found = tuner.evaluate(demo.test, bound)
+    assert found.zero_shot.h < 0.3
+    assert found.tuned.h > 0.6
+    assert found.entropy_after > found.entropy_before + 0.1
+
+
+def test_damaged_embedded_files_are_one_clear_line(tmp_path):
+    with pytest.raises(unsee.ModelError, match="the embedded model is incomplete"):
+        embedded.load_mini(folder=tmp_path)
+    for path in embedded.FOLDER.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "image.onnx").write_bytes(b"no graph")
+    with pytest.raises(unsee.ModelError, match="not a graph that ONNX Runtime can load"):
+        embedded.load_mini(folder=tmp_path)
+
+
+def test_forget_demo_works_from_any_folder_and_draws_its_picture(tmp_path, monkeypatch, capsys, cache):
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["forget", "demo", "--forget", ",".join(FORGET), "--iterations", "3", "--cache-dir", str(cache)]) == 0
+    run = tmp_path / "runs" / "demo-lcs-seed0"
+    with Image.open(run / "picture.png") as picture:
+        assert min(picture.size) > 300
+    assert "label mask" in capsys.readouterr().out
+
+
+def test_compare_runs_what_is_missing_and_prints_one_table(tmp_path, capsys, cache):
+    arguments = ["compare", "demo", "--forget", "cat", "--methods", "zero-shot,label-mask,uniform-gate,lcs,coop"]
+    arguments += ["--seeds", "0,1", "--out", str(tmp_path), "--set", "iterations=2", "--set", "shots=4"]
+    arguments += ["--cache-dir", str(cache)]
+    assert main([*arguments, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["method"] for row in first] == ["zero-shot", "label-mask", "uniform-gate", "lcs", "coop"]
+    assert first[1]["err_for"] == 1.0
+    assert first[2]["err_for"] > 0.8
+    assert first[3]["access"] == "confidences"
+    assert first[4]["access"] == "gradients"
+    assert first[3]["candidates"] == 40
+    made = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("result.json"))
+    torn = next(tmp_path.glob("demo-lcs-seed1-*"))
+    (torn / "result.json").unlink()
+    assert main(arguments) == 0
+    assert "uniform-gate" in capsys.readouterr().out
+    assert len(set(made) & {path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}) == 3
+    assert main(["compare", "demo", "--forget", "cat", "--methods", "lsc"]) == 1
+    assert main(["compare", "demo", "--forget", "cat", "--methods", "lcs", "--seeds", "one"]) == 1
+
+
+def test_data_lists_what_is_there_and_how_to_get_the_rest(tmp_path, capsys):
+    assert main(["data", "--data-dir", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "demo: found" in text
+    assert "cifar10: not found" in text
+    assert "unsee data get cifar10" in text
+    assert main(["data", "--data-dir", str(tmp_path), "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["data"]][:2] == ["demo", "cifar10"]
