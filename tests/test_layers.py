@@ -15,14 +15,17 @@ RANKS = {
     3: {"task", "picture"},
     4: {"judge"},
     5: {"tuner"},
-    6: {"bench", "compare"},
-    7: {"progress"},
-    8: {"cli"},
-    9: {"__init__"},
+    6: {"baselines", "bench"},
+    7: {"compare"},
+    8: {"progress"},
+    9: {"cli"},
+    10: {"__init__"},
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 # Within a rank, who may import whom.
-BESIDE = {("records", "errors"), ("records", "images"), ("images", "errors"), ("models", "scores")}
+BESIDE = {("records", "errors"), ("records", "images"), ("images", "errors"), ("models", "scores")} | {
+    ("evaluation", "settings")
+}
 
 
 def part(path: Path) -> str:

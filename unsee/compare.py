@@ -11,18 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from unsee.baselines import from_config, make_tuner
 from unsee.errors import InputError, RunError, unknown
 from unsee.models import BlackBox, Bound
-from unsee.records import Data, Mask, Scores, forget_mask
+from unsee.records import Data, forget_mask
 from unsee.runs import Run, read_config, read_result
-from unsee.scores import harmonic_mean, scores
-from unsee.seeds import stream
+from unsee.scores import harmonic_mean
 from unsee.settings import ACCESS, METHODS
-from unsee.tuner import PromptTuner
 
-UNTUNED = ("zero-shot", "label-mask", "uniform-gate")
 Say = Callable[[str], None]
 
 
@@ -62,15 +58,12 @@ def compare(
 ) -> list[Row]:
     """A row for each method; finished runs in the folder are taken as they are, torn ones are gone on with."""
     for method in methods:
-        if method not in METHODS and method not in UNTUNED:
-            raise InputError(unknown("method", method, [*UNTUNED, *METHODS]))
-    mask = forget_mask(data.class_names, forget)
+        if method not in METHODS:
+            raise InputError(unknown("method", method, METHODS))
+    forget_mask(data.class_names, forget)
     bound = model.bind(data.test, data.class_names)
     rows = []
     for method in methods:
-        if method in UNTUNED:
-            rows.append(_untuned(method, bound, data, mask, seeds))
-            continue
         results = []
         for seed in seeds:
             started = time.perf_counter()
@@ -100,32 +93,14 @@ def _run(
         return read_result(out)
     started = time.perf_counter()
     if (out / "config.json").is_file():
-        tuner = PromptTuner.from_config(read_config(out)).resume(model, data, out)
+        tuner = from_config(read_config(out)).resume(model, data, out)
     else:
-        tuner = PromptTuner(forget, method, preset=preset, seed=seed, **settings).fit(model, data, out=out)
+        tuner = make_tuner(forget, method, preset=preset, seed=seed, **settings).fit(model, data, out=out)
     seconds = {"tuning": time.perf_counter() - started}
     result = tuner.result(tuner.evaluate(data.test, bound), seconds)
     with Run.open(out) as run:
         run.write_result(result)
     return result
-
-
-def _untuned(method: str, bound: Bound, data: Data, forget: Mask, seeds: Sequence[int]) -> Row:
-    """What can be had without tuning; only the gate's uniform answers differ by seed."""
-    plain = bound.zero_shot("a photo of a {}.")
-    labels = data.test.labels
-    found: list[Scores] = []
-    for seed in seeds:
-        answers = plain.argmax(axis=1)
-        if method == "label-mask":
-            answers = np.where(forget, -np.inf, plain).argmax(axis=1)
-        elif method == "uniform-gate":
-            drawn = stream(seed, "gate").integers(0, len(forget), len(answers))
-            answers = np.where(forget[answers], drawn, answers)
-        found.append(scores(answers, labels, forget))
-    ledger = {"candidates": 0, "image_queries": 0}
-    results = [{"test": s.as_dict(), "ledger": ledger, "seconds": {"tuning": 0.0}} for s in found]
-    return _row(method, "label list" if method == "label-mask" else "confidences", results)
 
 
 def _row(method: str, access: str, results: Sequence[Mapping[str, Any]]) -> Row:

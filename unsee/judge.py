@@ -84,26 +84,32 @@ class Judge:
 
 
 class Best:
-    """The best candidate so far: by validation H, or by loss where there is nothing to validate on.
+    """The best candidate so far: by a validation score, or by loss where there is nothing to validate on.
 
     The first of equals stays, as in the paper.
     """
 
-    def __init__(self, by_loss: bool = False) -> None:
+    def __init__(self, merit: str = "h") -> None:
         self.scores: Scores | None = None
         self.contexts: Floats | None = None
         self.merit = -np.inf
-        self._by_loss = by_loss
+        self._merit = merit
 
     def offer(self, contexts: Floats, losses: Doubles, valid: dict[int, Scores], offset: int = 0) -> int | None:
         """Which of these candidates, if any, is the new best. valid: scores of those validated."""
         found = None
-        for i in range(len(contexts)) if self._by_loss else valid:
-            merit = -float(losses[i]) if self._by_loss else valid[i].h
+        for i in range(len(contexts)) if self._merit == "loss" else valid:
+            merit = self.of(losses[i], valid.get(i))
             if merit > self.merit:
                 self.take(contexts[i], merit, valid.get(i))
                 found = i + offset
         return found
+
+    def of(self, loss: float, scores: Scores | None) -> float:
+        """What a candidate is judged by."""
+        if self._merit == "loss" or scores is None:
+            return -float(loss)
+        return scores.h if self._merit == "h" else scores.acc_mem
 
     def take(self, contexts: Floats, merit: float, scores: Scores | None) -> None:
         self.contexts, self.merit, self.scores = contexts.copy(), merit, scores
@@ -111,8 +117,7 @@ class Best:
     def recall(self, contexts: Floats, generation: Generation) -> None:
         """Takes what a recorded generation chose."""
         if generation.chosen is not None:
-            h = None if generation.valid is None else generation.valid.h
-            merit = -float(generation.losses[generation.chosen]) if h is None else h
+            merit = self.of(generation.losses[generation.chosen], generation.valid)
             self.take(contexts, merit, generation.valid)
 
     def state(self) -> dict[str, Doubles]:

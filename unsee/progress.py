@@ -163,7 +163,7 @@ class Console:
         self._out.print(
             "(b) cached image features, every class at 77 positions through transformers, batched\n"
             "(c) the published way, one candidate: model rebuilt, all images encoded again, 77 positions\n"
-            "    (* images beyond 800 scaled from 800)"
+            "    (* scaled to all images from 400 of them)"
         )
 
     def listing(self, kind: str, rows: list[dict[str, Any]]) -> None:

@@ -40,6 +40,8 @@ PRESETS: dict[str, dict[str, dict[str, int]]] = {
 
 _SLOPE: dict[str, Any] = {"parametrization": "vanilla", "origin": "a photo of a"}
 _COOP = _SLOPE | {"search": "gradient", "population": 1, "iterations": 800, "rate": 0.3}
+_SCRATCH = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 100, "merit": "acc_mem"}
+_UNTUNED = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 1}
 # What a method name means: a parametrization of contexts and the kind of search over it.
 METHODS: dict[str, dict[str, Any]] = {
     "lcs": {"parametrization": "shared"},
@@ -53,16 +55,31 @@ METHODS: dict[str, dict[str, Any]] = {
     "cbbt": _SLOPE | {"search": "differences", "population": 257, "iterations": 31},
     "zip": {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
     "coop": _COOP,
-    "coop-memorize": _COOP | {"forget_weight": 0.0},
+    "coop-memorize": _COOP | {"forget_weight": 0.0, "merit": "acc_mem"},
     "c-emb": {"parametrization": "shared", "with_images": 0.0, "embedding_weight": 1.0, "memorize_weight": 0.0}
     | {"validate": "loss"},
     "lcs+c-emb": {"parametrization": "shared", "with_images": 0.5, "embedding_weight": 1.0},
+    "coop-params": _SLOPE | {"population": 1, "iterations": 200, "rate": 0.3, "search": "gradient"},
+    "finetune": _SLOPE | _SCRATCH | {"parametrization": "vanilla", "forget_weight": 0.0},
+    "scratch-resnet18": _SCRATCH,
+    "scratch-vit": _SCRATCH,
+    "zero-shot": _UNTUNED,
+    "label-mask": _UNTUNED,
+    "uniform-gate": _UNTUNED,
 }
 
 
 # What a method must be able to see of the model, beyond its card.
-ACCESS = {"coop": "gradients", "coop-memorize": "gradients", "c-emb": "class embeddings"} | {
-    "lcs+c-emb": "class embeddings"
+ACCESS = {
+    "coop": "gradients",
+    "coop-memorize": "gradients",
+    "coop-params": "weights",
+    "finetune": "weights",
+    "c-emb": "class embeddings",
+    "lcs+c-emb": "class embeddings",
+    "label-mask": "label list",
+    "scratch-resnet18": "nothing",
+    "scratch-vit": "nothing",
 }
 
 
@@ -90,7 +107,11 @@ class Settings:
     memorize_weight: float = 1.0
     forget_weight: float = 1.0
     validate: str = "every"  # candidate; or "generation" (its best); or k (every k-th); or "loss" (never: by loss)
+    merit: str = "h"  # validation score to choose by; "acc_mem" for methods that do not try to forget
     rate: float = 0.1  # of descents, in standard deviations of the token embeddings
+    weight_rate: float = 1e-4  # of methods that train weights
+    weights: str = ""  # a folder with pretrained weights for the from-scratch classifiers to start from
+    save_weights: bool = False  # keep the trained copy in the run folder
     with_images: float = 1.0  # share of the forgotten classes that there are images of
     embedding_weight: float = 0.0  # of the loss on class embeddings, for those there are none of
     tau: float = 0.07  # its temperature
@@ -112,13 +133,15 @@ class Settings:
             raise InputError(f"search=gradient has one candidate a step: population must be 1, not {self.population}")
         if not 0 <= self.with_images <= 1:
             raise InputError(f"with_images is a share between 0 and 1, not {self.with_images}")
-        for name in ("sigma0", "rate", "tau"):
+        for name in ("sigma0", "rate", "weight_rate", "tau"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
         if min(self.memorize_weight, self.forget_weight, self.embedding_weight) < 0:
             raise InputError("the weights of losses must not be negative")
         if self.projection not in PROJECTIONS:
             raise InputError(unknown("projection", self.projection, PROJECTIONS))
+        if self.merit not in ("h", "acc_mem"):
+            raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         if self.search not in SEARCHES:
             raise InputError(unknown("search", self.search, SEARCHES))
         if self.validate not in ("every", "generation", "loss") and not (

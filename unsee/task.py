@@ -5,6 +5,7 @@ A task makes the parts of a run by name, and brings them back to where a recorde
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,15 +26,16 @@ from unsee.contexts import (
 )
 from unsee.descent import ForwardDifferences, GradientDescent, Slope, TwoSided
 from unsee.errors import InputError, RunError
+from unsee.evaluation import Made
 from unsee.models import BlackBox
 from unsee.models.border import LooksUpTokens
 from unsee.models.whitebox import LossSlope, open_box
-from unsee.records import Card, Data, Floats, Mask
+from unsee.records import Card, Data, Floats, Ledger, Mask, Scores, forget_mask
 from unsee.runs import Run
 from unsee.search import BlockSearch, RandomSearch, Search
 from unsee.seeds import stream
-from unsee.settings import Settings
-from unsee.split import Split
+from unsee.settings import Settings, resolve
+from unsee.split import Split, few_shot_split, largest_shots
 
 LOW_RANK = 2  # of ZIP's matrix of latents
 
@@ -85,6 +87,18 @@ class Task:
         )
         return lambda z: slope(z + origin.ravel())
 
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        return tuple(name for name, gone in zip(self.data.class_names, self.forget, strict=True) if gone)
+
+    def made(self, valid: Scores, ledger: Ledger) -> Made:
+        """What a result of this task is of."""
+        s = self.settings
+        names = self.data.class_names
+        return Made(
+            s.method, s.preset, s.seed, self.model.card.name, self.data.name, self.forgotten, names, valid, ledger
+        )
+
     def config(self) -> dict[str, Any]:
         """What `config.json` holds."""
         split = {"train": self.split.train.tolist(), "valid": self.split.valid.tolist()}
@@ -92,7 +106,7 @@ class Task:
         return {
             "unsee": provenance.version(),
             "settings": self.settings.as_dict(),
-            "forget": [n for n, gone in zip(self.data.class_names, self.forget, strict=True) if gone],
+            "forget": list(self.forgotten),
             "class_names": list(self.data.class_names),
             "model": {"name": self.model.card.name, "fingerprint": self.model.card.fingerprint},
             "data": {
@@ -118,6 +132,30 @@ class Task:
                     f"{run.folder} was begun with another {part}: {then[part].get('name')!r} was {known[:12]}, "
                     f"now it is {now[part][key][:12]}"
                 )
+
+
+def make_task(
+    model: BlackBox,
+    data: Data,
+    forget: Sequence[str],
+    method: str,
+    preset: str,
+    seed: int,
+    given: Mapping[str, Any],
+) -> Task:
+    """The task these settings, classes and data make."""
+    settings = resolve(
+        given,
+        method=method,
+        preset=preset,
+        seed=seed,
+        data=data.name,
+        classes=len(data.class_names),
+        shots=largest_shots(data.train),
+    )
+    mask = forget_mask(data.class_names, forget)
+    split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
+    return Task(settings, model, data, mask, split)
 
 
 def make_parametrization(settings: Settings, model: BlackBox) -> Parametrization:

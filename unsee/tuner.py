@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 
 from unsee.errors import RunError
-from unsee.evaluation import Evaluation, evaluate
+from unsee.evaluation import Evaluation, evaluate, result_record
 from unsee.images import Anything, Images, as_images
 from unsee.judge import Best, Judge
 from unsee.models import BlackBox, Bound
 from unsee.prompts import Prompt, plain_names
-from unsee.records import Data, Doubles, Generation, Scores, forget_mask
+from unsee.records import Data, Doubles, Generation, Scores
 from unsee.runs import Run
 from unsee.scores import answers
 from unsee.search import BlockSearch, Search, Stateful
-from unsee.settings import Settings, resolve
-from unsee.split import few_shot_split, largest_shots
-from unsee.task import Task
+from unsee.settings import Settings
+from unsee.task import Task, make_task
 
 Watch = Callable[[Generation, Settings], None]  # called after every generation
 
@@ -114,39 +113,10 @@ class PromptTuner:
 
     def result(self, evaluation: Evaluation, seconds: dict[str, float]) -> dict[str, Any]:
         """What `result.json` holds."""
-        return {
-            "method": self.settings_.method,
-            "preset": self.settings_.preset,
-            "seed": self.settings_.seed,
-            "model": self.model_.card.name,
-            "data": self.data_name_,
-            "forget": list(self.forget),
-            "zero_shot": evaluation.zero_shot.as_dict(),
-            "valid": self.valid_.as_dict(),
-            "test": evaluation.tuned.as_dict(),
-            "label_mask": evaluation.label_mask.as_dict(),
-            "per_class": {
-                name: {"before": _number(before), "after": _number(after)}
-                for name, before, after in zip(self.class_names_, evaluation.before, evaluation.after, strict=True)
-            },
-            "entropy_forgotten": {"before": evaluation.entropy_before, "after": evaluation.entropy_after},
-            "ledger": self.ledger_.as_dict(),
-            "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        }
+        return result_record(self.made_, evaluation, seconds)
 
     def _prepare(self, model: BlackBox, data: Data) -> Task:
-        settings = resolve(
-            self.settings,
-            method=self.method,
-            preset=self.preset,
-            seed=self.seed,
-            data=data.name,
-            classes=len(data.class_names),
-            shots=largest_shots(data.train),
-        )
-        forget = forget_mask(data.class_names, self.forget)
-        split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
-        return Task(settings, model, data, forget, split)
+        return make_task(model, data, self.forget, self.method, self.preset, self.seed, self.settings)
 
     def _tune(
         self,
@@ -200,7 +170,6 @@ class PromptTuner:
         if best.contexts is None:
             raise RunError("the run has no candidate yet")
         self.model_ = task.model
-        self.data_name_ = task.data.name
         self.settings_ = task.settings
         self.config_ = task.config()
         self.class_names_ = task.data.class_names
@@ -210,6 +179,7 @@ class PromptTuner:
         self.history_ = history
         self.ledger_ = judge.ledger
         self.skipped_ = task.split.skipped
+        self.made_ = task.made(self.valid_, judge.ledger)
         if run is not None:
             self.prompt.save(run.folder)
         return self
@@ -223,12 +193,12 @@ def _replay(
     If the budget ended inside the last generation, also its candidates, asked for but not told.
     """
     search: Search = task.search()
-    best, asked = Best(task.settings.validate == "loss"), None
+    best, asked = Best("loss" if task.settings.validate == "loss" else task.settings.merit), None
     if isinstance(search, Stateful):
         if history:
-            last = history[-1].valid
+            last = history[-1]
             search.restore({name: array for name, array in state.items() if name != "best"})
-            best.take(state["best"].astype(np.float32), -np.inf if last is None else last.h, last)
+            best.take(state["best"].astype(np.float32), best.of(last.losses[0], last.valid), last.valid)
         return search, best, None
     for generation in history:
         z = search.ask()
@@ -239,7 +209,3 @@ def _replay(
         else:
             search.tell(z, generation.losses)
     return search, best, asked
-
-
-def _number(x: float) -> float | None:
-    return None if np.isnan(x) else float(x)

@@ -1,0 +1,152 @@
+"""The rows of the tables that tune no prompt: untuned rules, trained copies, classifiers from scratch."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.test_tuner import FORGET, Answering
+from unsee import InputError, ModelError, RunError
+from unsee.baselines import make_tuner
+from unsee.baselines.learners import trainable_copy
+from unsee.baselines.untuned import RULES
+from unsee.cli import main
+
+SHORT = {"shots": 4, "iterations": 12}
+
+
+def weights_of(model):
+    vision = [p.detach().clone() for p in model.encoder.model.parameters()]
+    return [t.detach().clone() for t in model.tower.tensors()] + vision
+
+
+@pytest.mark.parametrize("method", ["finetune", "coop-params"])
+def test_training_weights_never_touches_the_users_model(model, data, method):
+    before, fingerprint = weights_of(model), model.card.fingerprint
+    tuner = make_tuner(FORGET, method, **SHORT, weight_rate=1e-3).fit(model, data)
+    assert all(torch.equal(a, b) for a, b in zip(before, weights_of(model), strict=True))
+    assert not any(t.requires_grad for t in model.tower.tensors())
+    assert model.card.fingerprint == fingerprint
+    assert any(not torch.equal(a, b) for a, b in zip(before, tuner.learner_.tensors()[:-1], strict=True))
+    losses = [generation.losses[0] for generation in tuner.history_]
+    assert losses[-1] < losses[0]
+
+
+def test_a_trainable_copy_answers_as_the_model_does_and_is_apart_from_it(model, data):
+    copy = trainable_copy(model)
+    contexts = np.zeros((1, 2, model.card.width), dtype=np.float32)
+    mine, theirs = (m.bind(data.test, data.class_names).confidences(contexts) for m in (model, copy))
+    assert np.allclose(mine, theirs, atol=1e-5)
+    with torch.no_grad():
+        copy.tower.tokens.add_(1)
+        next(copy.encoder.model.parameters()).add_(1)
+    assert np.array_equal(model.bind(data.test, data.class_names).confidences(contexts), mine)
+
+
+def test_finetuning_learns_the_kept_classes(model, data):
+    tuner = make_tuner(FORGET, "finetune", shots=4, iterations=40, weight_rate=1e-3).fit(model, data)
+    assert tuner.score(data.test).acc_mem > tuner.evaluate(data.test).zero_shot.acc_mem + 0.2
+
+
+def test_a_classifier_from_scratch_knows_only_the_kept_classes(model, data):
+    settings = {"shots": 4, "iterations": 8, "weight_rate": 1e-3}
+    tuner = make_tuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
+    found = tuner.score(data.test)
+    assert found.err_for == 1.0
+    assert found.acc_mem > 0.5, "each class of these images has its own colours"
+    assert not set(tuner.predict(data.test)) & set(FORGET)
+    again = make_tuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
+    assert again.score(data.test) == found
+
+
+def test_a_classifier_can_start_from_given_weights(model, data, tmp_path):
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}
+    torch.manual_seed(0)
+    ResNetForImageClassification(ResNetConfig(**sizes, layer_type="basic", num_labels=3)).save_pretrained(tmp_path)
+    settings = {"shots": 2, "iterations": 2, "weights": str(tmp_path)}
+    tuner = make_tuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
+    assert tuner.learner_.network.config.hidden_sizes == [8, 16]
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        make_tuner(FORGET, "scratch-resnet18", shots=2, weights=str(tmp_path / "nothing")).fit(model, data)
+
+
+@pytest.mark.slow
+def test_a_vision_transformer_from_scratch_trains(model, data):
+    tuner = make_tuner(FORGET, "scratch-vit", shots=4, iterations=3).fit(model, data)
+    assert tuner.history_[-1].losses[0] < tuner.history_[0].losses[0]
+
+
+def test_trained_weights_are_kept_on_request(model, data, tmp_path):
+    settings = {"shots": 2, "iterations": 2}
+    make_tuner(FORGET, "finetune", **settings).fit(model, data, out=tmp_path / "plain")
+    assert not (tmp_path / "plain" / "weights.safetensors").exists()
+    tuner = make_tuner(FORGET, "finetune", **settings, save_weights=True).fit(model, data, out=tmp_path / "kept")
+    kept = load_file(tmp_path / "kept" / "weights.safetensors")
+    assert all(torch.equal(kept[f"{i:04}"], t) for i, t in enumerate(tuner.learner_.tensors()))
+    tuner.save(tmp_path / "saved")
+    assert (tmp_path / "saved" / "weights.safetensors").exists()
+
+
+def test_a_checkpoint_of_another_shape_is_refused(model, data, tmp_path):
+    from safetensors.numpy import load, save
+
+    tuner = make_tuner(FORGET, "finetune", shots=2, iterations=2).fit(model, data, out=tmp_path / "run")
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    state = load(path.read_bytes())
+    state["now.0"] = state["now.0"][:1]
+    path.write_bytes(save(state))
+    with pytest.raises(RunError, match="does not fit the model"):
+        tuner.resume(model, data, tmp_path / "run", iterations=4)
+    path.write_bytes(b"torn")
+    with pytest.raises(RunError, match="damaged"):
+        tuner.resume(model, data, tmp_path / "run", iterations=4)
+
+
+@pytest.mark.parametrize("method", ["finetune", "coop-params"])
+def test_weights_of_a_black_box_cannot_be_trained(model, data, method):
+    box = Answering(model, lambda b, n, c: np.full((b, n, c), 1 / c, np.float32))
+    with pytest.raises(InputError, match="needs weights of a model in this process"):
+        make_tuner(FORGET, method, shots=2, iterations=2).fit(box, data)
+
+
+def test_untuned_rules_do_what_they_say(model, data):
+    p = model.bind(data.test, data.class_names).zero_shot("a photo of a {}.")
+    forget = np.array([name in FORGET for name in data.class_names])
+    rng = np.random.default_rng(0)
+    plain, masked, gated = (RULES[name](p, forget, rng) for name in ("zero-shot", "label-mask", "uniform-gate"))
+    assert np.array_equal(plain, p)
+    assert (masked[:, forget] == 0).all()
+    assert np.allclose(masked.sum(axis=1), 1, atol=1e-5)
+    hit = forget[p.argmax(axis=1)]
+    assert np.allclose(gated[hit], 0.1, atol=1e-5)
+    assert np.array_equal(gated[~hit], p[~hit])
+
+
+@pytest.mark.parametrize("method", RULES)
+def test_untuned_methods_have_the_same_face(model, data, tmp_path, method):
+    tuner = make_tuner(FORGET, method, shots=2).fit(model, data, out=tmp_path / "run")
+    found = tuner.evaluate(data.test)
+    want = {"zero-shot": found.zero_shot, "label-mask": found.label_mask}.get(method)
+    assert want is None or tuner.score(data.test) == want
+    tuner.save(tmp_path / "saved")
+    result = tuner.result(found, {"tuning": 0.0})
+    assert result["ledger"]["candidates"] == 0
+    assert result["test"] == found.tuned.as_dict()
+    assert len(tuner.predict(data.test)) == len(data.test)
+
+
+def test_forget_takes_every_method(model_folder, image_folder, tmp_path, capsys):
+    for method in ("label-mask", "finetune"):
+        arguments = ["forget", image_folder, "--model", model_folder, "--forget", "cat", "--method", method]
+        arguments += ["--shots", 2, "--iterations", 2, "--out", tmp_path / method, "--no-cache", "--json"]
+        assert main([str(a) for a in arguments]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result["method"] == method
+        assert main(["resume", str(tmp_path / method), "--no-cache", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["test"] == result["test"]
