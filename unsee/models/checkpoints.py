@@ -15,21 +15,14 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
-import warnings
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
-
-import torch
-from safetensors.torch import load_file
-from torch import Tensor
+from typing import Any
 
 from unsee.errors import ModelError, unknown
+from unsee.models.weights import State, floats, read_weights
 
-State = dict[str, Tensor]
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 
@@ -175,7 +168,7 @@ def _hugging_face(folder: Path) -> Checkpoint:
             patch=int(vision.get("patch_size", 32)),
             eos=None if eos == 2 else eos,
             preprocess=_hf_preprocess(folder, image),
-            state=_floats(_hf_weights(folder)),
+            state=floats(_hf_weights(folder)),
             folder=folder,
         )
     except (TypeError, ValueError, AttributeError) as error:
@@ -210,11 +203,11 @@ def _hf_preprocess(folder: Path, image: int) -> Preprocess:
 def _hf_weights(folder: Path) -> State:
     for stem in ("model.safetensors", "pytorch_model.bin"):
         if (folder / stem).is_file():
-            return _weights(folder / stem)
+            return read_weights(folder / stem)
         index = folder / f"{stem}.index.json"
         if index.is_file():
             shards = sorted(set(_json(index).get("weight_map", {}).values()))
-            return {key: value for shard in shards for key, value in _weights(folder / shard).items()}
+            return {key: value for shard in shards for key, value in read_weights(folder / shard).items()}
     raise ModelError(f"{folder}: no model.safetensors or pytorch_model.bin")
 
 
@@ -231,7 +224,7 @@ def _from_hub(name: str) -> Path:
 
 def _openai(path: Path) -> Checkpoint:
     """OpenAI's names; sizes are read off the weights."""
-    return _from_openai_names(str(path), _weights(path), quick_gelu=True, vision_head=64, text_heads=None)
+    return _from_openai_names(str(path), read_weights(path), quick_gelu=True, vision_head=64, text_heads=None)
 
 
 def _open_clip_folder(folder: Path) -> Checkpoint:
@@ -248,7 +241,7 @@ def _open_clip_folder(folder: Path) -> Checkpoint:
     preprocess = config.get("preprocess_cfg", {})
     found = _from_openai_names(
         str(weights),
-        _weights(weights),
+        read_weights(weights),
         quick_gelu=bool(model.get("quick_gelu", False)),
         vision_head=int(vision.get("head_width", 64)),
         text_heads=int(text["heads"]) if "heads" in text else None,
@@ -267,7 +260,7 @@ def _open_clip_file(architecture: str, path: Path) -> Checkpoint:
         raise ModelError(f"model {path}: no such file")
     head, width, patch = ARCHITECTURES[architecture.removesuffix("-quickgelu")]
     found = _from_openai_names(
-        str(path), _weights(path), architecture.endswith("-quickgelu"), vision_head=head, text_heads=None
+        str(path), read_weights(path), architecture.endswith("-quickgelu"), vision_head=head, text_heads=None
     )
     if (found.vision.width, found.patch) != (width, patch):
         raise ModelError(
@@ -341,7 +334,7 @@ def _from_openai_names(
         patch=patch,
         eos=None,
         preprocess=Preprocess(image, image, mean, std),
-        state=_floats(_renamed(state)),
+        state=floats(_renamed(state)),
     )
 
 
@@ -404,108 +397,6 @@ def _renamed(state: State) -> State:
                 if stem in _IN_BLOCK:
                     out[f"{at}.{_IN_BLOCK[stem]}.{kind}"] = value
     return out
-
-
-def _weights(path: Path) -> State:
-    """The tensors of a file, without executing anything in it."""
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        with warnings.catch_warnings():  # torch calls these formats old; the files people have are old
-            warnings.simplefilter("ignore")
-            if _is_torchscript(path):
-                return _torchscript(path)
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except pickle.UnpicklingError:
-        raise ModelError(f"{path}: holds more than weights (or is damaged); it was not loaded") from None
-    except Exception as error:  # on a damaged file the readers raise nearly anything
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"{path}: truncated or not a weights file ({reason[:160]})") from None
-    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
-        loaded = loaded["state_dict"]
-    if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
-        raise ModelError(f"{path}: not a state dict of tensors")
-    return {str(key).removeprefix("module."): value for key, value in loaded.items()}
-
-
-def _is_torchscript(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("constants.pkl") or "/code/" in name for name in archive.namelist())
-
-
-def _torchscript(path: Path) -> State:
-    """The tensors of a TorchScript archive under their dotted names; its code is not read."""
-    with zipfile.ZipFile(path) as archive:
-        root = next(name for name in archive.namelist() if name.endswith("/data.pkl")).removesuffix("data.pkl")
-        with archive.open(f"{root}data.pkl") as tree:
-            return dict(_named(_Tree(tree, archive, root).load(), ""))
-
-
-class _Part:
-    """A module of an archive: its attributes, nothing else."""
-
-
-class _Tree(pickle.Unpickler):
-    """The object tree of an archive. Only tensors are made; anything else that a pickle could call is refused."""
-
-    def __init__(self, tree: IO[bytes], archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(tree)
-        self._archive = archive
-        self._root = root
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.split(".")[0] == "__torch__":
-            return _Part
-        if module == "torch" and name in _STORAGES:
-            return _STORAGES[name]
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _strided
-        if (module, name) == ("collections", "OrderedDict"):
-            return dict
-        if module == "torch.jit._pickle":  # typed lists; no weight is in one
-            return _nothing
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-    def persistent_load(self, pid: Any) -> Tensor:
-        _, dtype, key, _, count = pid
-        data = bytearray(self._archive.read(f"{self._root}data/{key}"))
-        return torch.frombuffer(data, dtype=dtype, count=count) if count else torch.empty(0, dtype=dtype)
-
-
-_STORAGES = {
-    "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "FloatStorage": torch.float32,
-    "DoubleStorage": torch.float64,
-    "LongStorage": torch.int64,
-    "IntStorage": torch.int32,
-    "BoolStorage": torch.bool,
-}
-
-
-def _strided(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object) -> Tensor:
-    return storage.as_strided(size, stride, offset)
-
-
-def _nothing(*_: object) -> None:
-    return None
-
-
-def _named(part: object, prefix: str) -> Iterable[tuple[str, Tensor]]:
-    for name, value in vars(part).items():
-        if isinstance(value, Tensor):
-            yield prefix + name, value
-        elif isinstance(value, _Part):
-            yield from _named(value, f"{prefix}{name}.")
-
-
-def _floats(state: State) -> State:
-    """Copies, so that weights lie aligned whatever the file: sums then round alike, to the last bit."""
-    return {k: v.to(torch.float32, copy=True) if v.is_floating_point() else v for k, v in state.items()}
 
 
 def _json(path: Path) -> dict[str, Any]:

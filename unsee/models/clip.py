@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from unsee.errors import InputError, ModelError
-from unsee.models.checkpoints import Checkpoint, State, TowerSizes, read_checkpoint
+from unsee.models.checkpoints import Checkpoint, TowerSizes, read_checkpoint
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalModel
 from unsee.models.text_tower import Layer, TextTower
 from unsee.models.tokenizers import find_tokenizer
 from unsee.models.vision import VisionTransformer
+from unsee.models.weights import State
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
