@@ -188,8 +188,8 @@ def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, a
 
 @cli.command("compare")
 @click.argument("data")
-@click.option("--forget", "names", required=True, help="Classes to forget: NAME,NAME…")
-@click.option("--methods", required=True, help="Methods, separated by commas; zero-shot, label-mask, uniform-gate too.")
+@click.option("--forget", "names", help="Classes to forget: NAME,NAME…  [default: the first 40 %, as in the paper]")
+@click.option("--methods", default="all", show_default=True, help="Methods, separated by commas.")
 @click.option("--seeds", default="0,1,2", show_default=True, help="Seeds, separated by commas.")
 @click.option("--model", default="mini", show_default=True, help="As for forget.")
 @click.option("--preset", default="tuned", show_default=True, type=click.Choice(list(PRESETS)), help="Sizes to use.")
@@ -198,7 +198,7 @@ def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, a
 @_shared(*MODEL_OPTIONS)
 def compare_methods(
     data: str,
-    names: str,
+    names: str | None,
     methods: str,
     seeds: str,
     model: str,
@@ -220,7 +220,8 @@ def compare_methods(
     images = _data(data, numbers[0], data_dir)
     loaded = _load(model, console, **where)
     settings = parse(dict(_pair(text) for text in pairs))
-    forget, chosen = plain_names(names), [name.strip() for name in methods.split(",")]
+    forget = images.class_names[: max(1, 4 * len(images.class_names) // 10)] if names is None else plain_names(names)
+    chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
     rows = compare(loaded, images, forget, chosen, numbers, out, preset=preset, settings=settings, say=console.say)
     console.comparison(rows, f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})")
 

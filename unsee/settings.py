@@ -44,6 +44,9 @@ _SCRATCH = {"parametrization": "none", "population": 1, "search": "gradient", "i
 _UNTUNED = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 1}
 # What a method name means: a parametrization of contexts and the kind of search over it.
 METHODS: dict[str, dict[str, Any]] = {
+    "zero-shot": _UNTUNED,
+    "label-mask": _UNTUNED,
+    "uniform-gate": _UNTUNED,
     "lcs": {"parametrization": "shared"},
     "independent": {"parametrization": "independent"},
     "bbt": {"parametrization": "bbt"},
@@ -52,7 +55,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "bbt-vkd": {"parametrization": "bbt", "search": "vkd"},
     "lcs-acc": {"parametrization": "shared", "memorize_weight": 3.0},
     "random-search": {"parametrization": "shared", "search": "random"},
-    "cbbt": _SLOPE | {"search": "differences", "population": 257, "iterations": 31},
+    "cbbt": _SLOPE | {"search": "differences", "population": 257, "iterations": 31, "rate": 0.5},
     "zip": {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
     "coop": _COOP,
     "coop-memorize": _COOP | {"forget_weight": 0.0, "merit": "acc_mem"},
@@ -62,10 +65,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "coop-params": _SLOPE | {"population": 1, "iterations": 200, "rate": 0.3, "search": "gradient"},
     "finetune": _SLOPE | _SCRATCH | {"parametrization": "vanilla", "forget_weight": 0.0},
     "scratch-resnet18": _SCRATCH,
-    "scratch-vit": _SCRATCH,
-    "zero-shot": _UNTUNED,
-    "label-mask": _UNTUNED,
-    "uniform-gate": _UNTUNED,
+    "scratch-vit": _SCRATCH | {"iterations": 30},
 }
 
 

@@ -68,7 +68,7 @@ class CopyLearner:
         self._tune_contexts = s.method == "coop-params"
         self.contexts.requires_grad_(self._tune_contexts)
         self._rate = s.rate * model.card.token_std
-        self._fixed: dict[int, Tensor] = {}
+        self._fixed: dict[int, tuple[Images, Tensor]] = {}  # the images too, so that no other gets their id
 
     def groups(self) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = [{"params": self._weights(), "lr": self._settings.weight_rate}]
@@ -121,11 +121,10 @@ class CopyLearner:
             pixels = np.stack([encoder.prepare(images.read(int(row))) for row in rows])
             given = torch.from_numpy(pixels).to(tokens.device, tokens.dtype)
             return F.normalize(encoder.model(pixel_values=given).image_embeds, dim=-1)
-        key = id(images)
-        if key not in self._fixed:  # an image tower that cannot be trained gives the same features for ever
+        if id(images) not in self._fixed:  # an image tower that cannot be trained gives the same features for ever
             found = encode_images(images, encoder, self.model.cache).features
-            self._fixed = {key: torch.from_numpy(found).to(tokens.device, tokens.dtype)}
-        return self._fixed[key][rows]
+            self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device, tokens.dtype)
+        return self._fixed[id(images)][1][rows]
 
     def _log_p(self, features: Tensor) -> Tensor:
         embeddings = self._text.embeddings(self.contexts[None])[0]
