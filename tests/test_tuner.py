@@ -12,11 +12,7 @@ from unsee import InputError, ModelError, PromptTuner, RunError
 from unsee.baselines import from_config, make_tuner
 from unsee.settings import METHODS
 
-PROMPTED = [
-    name
-    for name, facts in METHODS.items()
-    if facts["parametrization"] != "none" and name not in ("finetune", "coop-params")
-]
+PROMPTED = [name for name, facts in METHODS.items() if facts["parametrization"] != "none"]
 RUNS = [name for name in METHODS if name != "scratch-vit"]  # as scratch-resnet18, but minutes long on a CPU
 
 FORGET = ["airplane", "automobile", "bird", "cat"]
@@ -44,6 +40,17 @@ def test_every_method_tunes_scores_and_predicts(model, data, method):
     found = tuner.score(data.test)
     assert all(0 <= value <= 1 for value in (found.h, found.err_for, found.acc_mem))
     assert set(tuner.predict(data.test)) <= set(data.class_names)
+
+
+def test_methods_that_tune_no_prompt_are_refused_by_the_prompt_tuner(model, data):
+    for method in sorted(set(METHODS) - set(PROMPTED)):
+        with pytest.raises(InputError, match="tunes no prompt"):
+            PromptTuner(FORGET, method, shots=2).fit(model, data)
+
+
+def test_classes_are_named_in_the_datas_order_and_spelling(model, data):
+    tuner = PromptTuner("cat, bird", **SHORT).fit(model, data)
+    assert tuner.prompt.forget == ("bird", "cat")
 
 
 def test_tuning_lowers_the_loss_and_raises_h(model, data):

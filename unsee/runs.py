@@ -27,7 +27,7 @@ from unsee.records import Doubles, Generation, Scores
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
 STATE = "checkpoint.safetensors"
 LOCK = ".lock"
-FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, "prompt.safetensors", "prompt.json")
+FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, "prompt.safetensors", "prompt.json", "picture.png")
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:

@@ -62,8 +62,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "c-emb": {"parametrization": "shared", "with_images": 0.0, "embedding_weight": 1.0, "memorize_weight": 0.0}
     | {"validate": "loss"},
     "lcs+c-emb": {"parametrization": "shared", "with_images": 0.5, "embedding_weight": 1.0},
-    "coop-params": _SLOPE | {"population": 1, "iterations": 200, "rate": 0.3, "search": "gradient"},
-    "finetune": _SLOPE | _SCRATCH | {"parametrization": "vanilla", "forget_weight": 0.0},
+    "coop-params": _SLOPE | _SCRATCH | {"iterations": 200, "rate": 0.3, "merit": "h"},
+    "finetune": _SLOPE | _SCRATCH | {"forget_weight": 0.0},
     "scratch-resnet18": _SCRATCH,
     "scratch-vit": _SCRATCH | {"iterations": 30},
 }

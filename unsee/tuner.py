@@ -101,7 +101,7 @@ class PromptTuner:
         """The artefact to deploy."""
         card = self.model_.card
         return Prompt(
-            self.contexts_, self.class_names_, self.forget, card.name, card.fingerprint, self.settings_.template
+            self.contexts_, self.class_names_, self.made_.forget, card.name, card.fingerprint, self.settings_.template
         )
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
