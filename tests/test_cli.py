@@ -132,6 +132,7 @@ def test_any_setting_can_be_set(run_unsee, image_folder, tmp_path):
         (["--forget", "cat", "--budget", 0], "budget must be at least 1"),
         (["--forget", "cat", "--dtype", "float16"], "float16 needs a GPU"),
         (["--forget", "cat", "--dtype", "float8"], "dtype is one of"),
+        (["--forget", "cat", "--device", "tpu"], "device 'tpu' is not there; this machine has: cpu"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_nothing_is_written(run_unsee, image_folder, tmp_path, options, message):

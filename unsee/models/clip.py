@@ -25,8 +25,14 @@ def load_clip(name: str, cache: FeatureCache | None = None, device: str = "cpu",
         raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
     if device == "cpu" and dtype != "float32":
         raise InputError(f"{dtype} needs a GPU (device 'cuda'); on a CPU use float32")
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise InputError(f"device {device!r} is not there; this machine has: cpu" + _cuda())
     checkpoint = read_checkpoint(name)
     return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
+
+
+def _cuda() -> str:
+    return ", cuda" if torch.cuda.is_available() else ""
 
 
 def from_checkpoint(
