@@ -214,6 +214,7 @@ def test_an_interrupted_run_exits_with_130_and_can_be_resumed(model_folder, imag
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     journal = tmp_path / "run" / "journal.jsonl"
     while running.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):

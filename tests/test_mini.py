@@ -127,7 +127,7 @@ def test_compare_runs_what_is_missing_and_prints_one_table(tmp_path, capsys, cac
     (torn / "result.json").unlink()
     assert main(arguments) == 0
     assert "uniform-gate" in capsys.readouterr().out
-    assert len(set(made) & {path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}) == 3
+    assert len(set(made) & {path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}) == 9
     assert main(["compare", "demo", "--forget", "cat", "--methods", "lsc"]) == 1
     assert main(["compare", "demo", "--forget", "cat", "--methods", "lcs", "--seeds", "one"]) == 1
 
