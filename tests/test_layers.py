@@ -16,10 +16,12 @@ RANKS = {
     4: {"judge"},
     5: {"tuner"},
     6: {"baselines", "bench"},
-    7: {"compare"},
-    8: {"progress"},
-    9: {"cli"},
-    10: {"__init__"},
+    7: {"outcome"},
+    8: {"grid"},
+    9: {"compare"},
+    10: {"progress"},
+    11: {"cli"},
+    12: {"__init__"},
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 # Within a rank, who may import whom.

@@ -17,12 +17,12 @@ from unsee.baselines import Tuner, from_config, make_tuner
 from unsee.data import NAMED, find_cifar10, load_data
 from unsee.errors import InputError, UnseeError
 from unsee.models import BlackBox, Bound, FeatureCache, load_model
-from unsee.picture import before_after
+from unsee.outcome import conclude
 from unsee.progress import Console
 from unsee.prompts import load_prompt, plain_names
 from unsee.provenance import version
 from unsee.records import Data, forget_mask
-from unsee.runs import Run, check_free, read_config
+from unsee.runs import check_free, read_config
 from unsee.settings import METHODS, PRESETS, parse
 
 Command = Callable[..., Any]
@@ -211,6 +211,7 @@ def compare_methods(
 ) -> None:
     """Methods side by side on DATA, over several seeds; runs only what is missing."""
     from unsee.compare import compare
+    from unsee.grid import Place
 
     console = Console(as_json)
     try:
@@ -222,7 +223,8 @@ def compare_methods(
     settings = parse(dict(_pair(text) for text in pairs))
     forget = images.class_names[: max(1, 4 * len(images.class_names) // 10)] if names is None else plain_names(names)
     chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
-    rows = compare(loaded, images, forget, chosen, numbers, out, preset=preset, settings=settings, say=console.say)
+    place = Place(loaded, images, out)
+    rows = compare(place, forget, chosen, numbers, preset=preset, settings=settings, say=console.say)
     console.comparison(rows, f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})")
 
 
@@ -318,15 +320,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _finish(tuner: Tuner, images: Data, test: Bound, out: Path, console: Console, started: float) -> None:
-    tuned = time.perf_counter()
     for error in tuner.skipped_:
         console.say(f"skipped: {error}")
-    found = tuner.evaluate(images.test, test)
-    seconds = {"tuning": tuned - started, "evaluation": time.perf_counter() - tuned}
-    result = tuner.result(found, seconds)
-    with Run.open(out) as run:
-        run.write_result(result)
-        before_after(images.test, found, tuner.forget_mask_).save(run.folder / "picture.png")
+    result = conclude(tuner, images, test, out, {"tuning": time.perf_counter() - started})
     console.result(result, out, len(images.test))
 
 

@@ -70,6 +70,10 @@ class Evaluation:
     sure_before: Floats  # (n,) its confidence
     sure_after: Floats
 
+    def arrays(self) -> dict[str, Ints | Floats]:
+        """Top answers and their confidences, image by image."""
+        return {name: getattr(self, name) for name in ("answers_before", "answers_after", "sure_before", "sure_after")}
+
 
 def evaluate(bound: Bound, labels: Ints, contexts: Floats, forget: Mask, template: str) -> Evaluation:
     """Scores of contexts (m, D) on the images a model is bound to, whose classes are labels (n,)."""

@@ -25,9 +25,9 @@ from unsee.files import write_bytes, write_json
 from unsee.records import Doubles, Generation, Scores
 
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
-STATE = "checkpoint.safetensors"
+STATE, ANSWERS = "checkpoint.safetensors", "answers.safetensors"
 LOCK = ".lock"
-FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, "prompt.safetensors", "prompt.json", "picture.png")
+FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, "prompt.safetensors", "prompt.json", "picture.png")
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:
@@ -124,6 +124,10 @@ class Run:
             write_json(self.folder / CONFIG, config)
             self.config = config
 
+    def write_answers(self, arrays: dict[str, Any]) -> None:
+        """Keeps the top answer to every test image, before and after."""
+        write_bytes(self.folder / ANSWERS, save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
+
     def write_result(self, result: dict[str, Any]) -> None:
         write_json(self.folder / RESULT, result)
 
@@ -141,6 +145,11 @@ class Run:
         self.close()
 
 
+def check_whole(folder: str | Path) -> bool:
+    """Whether this folder holds a finished run."""
+    return (Path(folder) / RESULT).is_file()
+
+
 def read_config(folder: str | Path) -> dict[str, Any]:
     """The settings of a run folder."""
     return _read_json(Path(folder), CONFIG, "holds no run")
@@ -149,6 +158,17 @@ def read_config(folder: str | Path) -> dict[str, Any]:
 def read_result(folder: str | Path) -> dict[str, Any]:
     """The result of a finished run."""
     return _read_json(Path(folder), RESULT, "holds no finished run")
+
+
+def read_answers(folder: str | Path) -> dict[str, Any]:
+    """The answers of a finished run: labels, answers_before, answers_after, sure_before, sure_after, each (n,)."""
+    path = Path(folder) / ANSWERS
+    if not path.is_file():
+        raise RunError(f"{folder}: holds no answers (no {ANSWERS})")
+    try:
+        return dict(load(path.read_bytes()))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RunError(f"{path}: damaged ({error})") from None
 
 
 def _read_json(folder: Path, name: str, missing: str) -> dict[str, Any]:

@@ -144,7 +144,15 @@ def make_task(
     given: Mapping[str, Any],
 ) -> Task:
     """The task these settings, classes and data make."""
-    settings = resolve(
+    settings = settle(data, method, preset, seed, given)
+    mask = forget_mask(data.class_names, forget)
+    split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
+    return Task(settings, model, data, mask, split)
+
+
+def settle(data: Data, method: str, preset: str, seed: int, given: Mapping[str, Any]) -> Settings:
+    """A run's settings on this data, after all defaults."""
+    return resolve(
         given,
         method=method,
         preset=preset,
@@ -153,9 +161,6 @@ def make_task(
         classes=len(data.class_names),
         shots=largest_shots(data.train),
     )
-    mask = forget_mask(data.class_names, forget)
-    split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
-    return Task(settings, model, data, mask, split)
 
 
 def make_parametrization(settings: Settings, model: BlackBox) -> Parametrization:
