@@ -18,10 +18,11 @@ RANKS = {
     6: {"baselines", "bench"},
     7: {"outcome"},
     8: {"grid"},
-    9: {"compare"},
-    10: {"progress"},
-    11: {"cli"},
-    12: {"__init__"},
+    9: {"compare", "experiments"},
+    10: {"reproduce"},
+    11: {"progress"},
+    12: {"cli"},
+    13: {"__init__"},
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 # Within a rank, who may import whom.

@@ -15,7 +15,7 @@ import click
 
 from unsee.baselines import Tuner, from_config, make_tuner
 from unsee.data import NAMED, find_cifar10, load_data
-from unsee.errors import InputError, UnseeError
+from unsee.errors import DataError, InputError, UnseeError
 from unsee.models import BlackBox, Bound, FeatureCache, load_model
 from unsee.outcome import conclude
 from unsee.progress import Console
@@ -214,10 +214,7 @@ def compare_methods(
     from unsee.grid import Place
 
     console = Console(as_json)
-    try:
-        numbers = [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise InputError(f"--seeds are whole numbers separated by commas, not {seeds!r}") from None
+    numbers = _seeds(seeds)
     images = _data(data, numbers[0], data_dir)
     loaded = _load(model, console, **where)
     settings = parse(dict(_pair(text) for text in pairs))
@@ -226,6 +223,62 @@ def compare_methods(
     place = Place(loaded, images, out)
     rows = compare(place, forget, chosen, numbers, preset=preset, settings=settings, say=console.say)
     console.comparison(rows, f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})")
+
+
+@cli.command("reproduce")
+@click.argument("what", nargs=-1)
+@click.option("--data", "sets", multiple=True, metavar="DATA", help="Only on this data.  [default: all of the paper's]")
+@click.option("--seeds", default="0,1,2", show_default=True, help="Seeds, separated by commas.")
+@click.option("--model", default="mini", show_default=True, help="As for forget.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs lie.")
+@click.option("--save", type=click.Path(file_okay=False, path_type=Path), help="Write tables and figures there.")
+@click.option(
+    "--pretrained", multiple=True, metavar="METHOD=FOLDER", help="Weights for scratch-resnet18 or scratch-vit."
+)
+@_shared(*MODEL_OPTIONS)
+def reproduce_paper(
+    what: tuple[str, ...],
+    sets: tuple[str, ...],
+    seeds: str,
+    model: str,
+    out: Path,
+    save: Path | None,
+    pretrained: Sequence[str],
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Tables and figures of the paper, ours beside the paper's; runs only what is missing.
+
+    WHAT is table-main, fig-contexts and so on, or all; without it, they are listed.
+    """
+    from unsee import experiments
+    from unsee.grid import Place
+    from unsee.reproduce import reproduce
+
+    console = Console(as_json)
+    if not what:
+        console.experiments([experiments.load(name) for name in experiments.names()])
+        return
+    chosen = [experiments.load(name) for name in (experiments.names() if what == ("all",) else what)]
+    numbers = _seeds(seeds)
+    loaded = None
+    finished = []
+    for name in sets or dict.fromkeys(name for experiment in chosen for name in experiment.data):
+        try:
+            images = _data(name, numbers[0], data_dir)
+        except DataError as error:
+            console.say(f"skipped: {name}: {error}")
+            continue
+        loaded = loaded or _load(model, console, **where)
+        here = [experiment for experiment in chosen if sets or name in experiment.data]
+        with console.grid(name) as watch:
+            finished += reproduce(
+                here, Place(loaded, images, out), numbers, pretrained=dict(map(_pair, pretrained)), watch=watch
+            )
+    if not finished:
+        raise DataError("none of the data sets is there; try --data demo, or see: unsee data")
+    console.finished(finished)
 
 
 @cli.command()
@@ -368,6 +421,13 @@ def _readable(data: Data, skip: bool, console: Console) -> Data:
     for error in bad:
         console.say(f"skipped: {error}")
     return dataclasses.replace(data, test=test)
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds are whole numbers separated by commas, not {text!r}") from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,11 @@ from rich.table import Table
 
 from unsee.compare import Row
 from unsee.evaluation import Evaluation
+from unsee.experiments import NAMES, Experiment
+from unsee.grid import Cell, Result
 from unsee.prompts import Answer, Prompt
 from unsee.records import Generation
+from unsee.reproduce import Finished
 from unsee.settings import Settings
 from unsee.tuner import Watch
 
@@ -137,6 +140,60 @@ class Console:
         self._out.print(table)
         self._out.print(f"mean ± standard deviation over {rows[0].seeds} seeds, in points")
 
+    def experiments(self, known: Sequence[Experiment]) -> None:
+        """What can be reproduced."""
+        if self.as_json:
+            self._json({"experiments": [{"name": e.name, "title": e.title, "data": e.data} for e in known]})
+            return
+        table = Table("name", "in the paper", "what", "data")
+        for e in known:
+            table.add_row(e.name, e.paper, e.title, ", ".join(e.data))
+        self._out.print(table)
+
+    @contextmanager
+    def grid(self, data: str) -> Iterator[Callable[[int, int, Cell, Result, float], None]]:
+        """A line for every run of a grid, with the time left over all of it."""
+        started = time.monotonic()
+
+        def watch(done: int, total: int, cell: Cell, result: Result, seconds: float) -> None:
+            left = (time.monotonic() - started) / done * (total - done)
+            changed = ", ".join(f"{name} {value}" for name, value in cell.settings.items())
+            what = f"{data} {cell.method} seed {cell.seed}, forgetting {len(cell.forget)}" + (
+                changed and f", {changed}"
+            )
+            self.say(
+                f"run {done} of {total}, about {_duration(left)} left: {what}: "
+                f"H {100 * result['test']['h']:.2f} ({seconds:.0f} s)"
+            )
+
+        yield watch
+
+    def finished(self, found: Sequence[Finished]) -> None:
+        """Ours beside the paper's, the model named in every header."""
+        if self.as_json:
+            self._json({"experiments": [each.as_dict() for each in found]})
+            return
+        for each in found:
+            e = each.experiment
+            self._out.print(
+                f"\n{e.name}: {e.title} ({e.paper})\n{each.data}, {each.images} test images; "
+                f"ours on {each.model}, the paper's on CLIP ViT-B/16; mean ± standard deviation in points",
+                soft_wrap=True,
+                markup=False,
+            )
+            table = Table("", *([e.x] if e.x else []))
+            for column in e.columns:
+                table.add_column(f"{NAMES[column]}, {each.model}", justify="right")
+                table.add_column("paper, CLIP", justify="right", style="dim")
+            for line in each.lines:
+                cells = [_spread(line.ours[column]) for column in e.columns]
+                paper = [_spread(line.paper[column]) if column in line.paper else "–" for column in e.columns]
+                pairs = [text for pair in zip(cells, paper, strict=True) for text in pair]
+                table.add_row(line.row, *([line.point] if e.x else []), *pairs)
+            self._out.print(table)
+            if e.note:
+                self._out.print(e.note, soft_wrap=True, markup=False)
+
     def timings(self, found: dict[str, Any]) -> None:
         """The benchmark's table."""
         if self.as_json:
@@ -226,6 +283,17 @@ class Console:
             return False
         self._last = now
         return True
+
+
+def _spread(values: Sequence[float]) -> str:
+    mean, *spread = values
+    return f"{mean:.2f}" + (f" ± {spread[0]:.2f}" if spread else "")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _listed(pairs: tuple[tuple[str, float], ...]) -> str:
