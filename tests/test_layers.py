@@ -18,7 +18,7 @@ RANKS = {
     6: {"baselines", "bench"},
     7: {"outcome"},
     8: {"grid"},
-    9: {"compare", "experiments"},
+    9: {"compare", "experiments", "cluster"},
     10: {"reproduce"},
     11: {"progress"},
     12: {"cli"},

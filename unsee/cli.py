@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,9 @@ def compare_methods(
 @click.option(
     "--pretrained", multiple=True, metavar="METHOD=FOLDER", help="Weights for scratch-resnet18 or scratch-vit."
 )
+@click.option("--threads", type=click.IntRange(1), help="Threads of one run.  [default: all; on Ray 1]")
+@click.option("--ray", "on_ray", is_flag=True, help="Runs side by side on a local Ray, one for each core.")
+@click.option("--ray-address", help="Runs on this Ray cluster.")
 @_shared(*MODEL_OPTIONS)
 def reproduce_paper(
     what: tuple[str, ...],
@@ -244,6 +248,9 @@ def reproduce_paper(
     out: Path,
     save: Path | None,
     pretrained: Sequence[str],
+    threads: int | None,
+    on_ray: bool,
+    ray_address: str | None,
     as_json: bool,
     data_dir: Path | None,
     **where: Any,
@@ -253,8 +260,9 @@ def reproduce_paper(
     WHAT is table-main, fig-contexts and so on, or all; without it, they are listed.
     """
     from unsee import experiments
-    from unsee.grid import Place
-    from unsee.reproduce import reproduce
+    from unsee.cluster import Address, run_on_ray
+    from unsee.grid import Place, run_all
+    from unsee.reproduce import Runner, reproduce
 
     console = Console(as_json)
     if not what:
@@ -262,6 +270,10 @@ def reproduce_paper(
         return
     chosen = [experiments.load(name) for name in (experiments.names() if what == ("all",) else what)]
     numbers = _seeds(seeds)
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
     loaded = None
     finished = []
     for name in sets or dict.fromkeys(name for experiment in chosen for name in experiment.data):
@@ -272,10 +284,14 @@ def reproduce_paper(
             continue
         loaded = loaded or _load(model, console, **where)
         here = [experiment for experiment in chosen if sets or name in experiment.data]
+        place = Place(loaded, images, out.resolve())
+        run: Runner = run_all
+        if on_ray or ray_address:
+            cache = None if where["no_cache"] else _cache_dir(where["cache_dir"])
+            parts = (_name(model), _name(name), place.folder, numbers[0], _data_dir(data_dir), cache)
+            run = partial(run_on_ray, Address(*parts, where["device"], where["dtype"], threads or 1), ray_address)
         with console.grid(name) as watch:
-            finished += reproduce(
-                here, Place(loaded, images, out), numbers, pretrained=dict(map(_pair, pretrained)), watch=watch
-            )
+            finished += reproduce(here, place, numbers, pretrained=dict(map(_pair, pretrained)), run=run, watch=watch)
     if not finished:
         raise DataError("none of the data sets is there; try --data demo, or see: unsee data")
     console.finished(finished)
@@ -394,23 +410,26 @@ def _reload(
 
 
 def _load(name: str, console: Console, cache_dir: Path | None, no_cache: bool, device: str, dtype: str) -> BlackBox:
-    folder = cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unsee"
-    cache = None if no_cache else FeatureCache(folder, progress=console.encoding)
-    return load_model(name if name == "mini" else _absolute(name), cache=cache, device=device, dtype=dtype)
+    cache = None if no_cache else FeatureCache(_cache_dir(cache_dir), progress=console.encoding)
+    return load_model(_name(name), cache=cache, device=device, dtype=dtype)
 
 
 def _data(name: str, seed: int, data_dir: Path | None) -> Data:
-    known = name in ("demo", *NAMED)
-    return load_data(name if known else _absolute(name), seed=seed, data_dir=_data_dir(data_dir))
+    return load_data(_name(name), seed=seed, data_dir=_data_dir(data_dir))
+
+
+def _cache_dir(given: Path | None) -> Path:
+    return given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unsee"
 
 
 def _data_dir(given: Path | None) -> Path:
     return given or Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "unsee"
 
 
-def _absolute(name: str) -> str:
-    """A path that means the same from any working directory, so that a run can be resumed from anywhere."""
-    return str(Path(name).resolve()) if Path(name).exists() else name
+def _name(given: str) -> str:
+    """A known name as it is; a path so that it means the same from any working directory, for runs to be resumed."""
+    known = given in ("mini", "demo", *NAMED)
+    return str(Path(given).resolve()) if not known and Path(given).exists() else given
 
 
 def _readable(data: Data, skip: bool, console: Console) -> Data:

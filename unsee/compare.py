@@ -26,6 +26,7 @@ class Row:
     h: float  # mean of the runs' H
     h_std: float
     h_of_means: float
+    h_by_seed: tuple[float, ...]
     err_for: float
     err_for_std: float
     acc_mem: float
@@ -82,6 +83,7 @@ def summarize(method: str, results: Sequence[Mapping[str, Any]]) -> Row:
         seeds=len(results),
         h=means["h"],
         h_std=spread("h"),
+        h_by_seed=tuple(values("h")),
         h_of_means=harmonic_mean(means["err_for"], means["acc_mem"]),
         err_for=means["err_for"],
         err_for_std=spread("err_for"),

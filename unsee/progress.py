@@ -124,12 +124,15 @@ class Console:
             self._json({"title": title, "rows": [row.as_dict() for row in rows]})
             return
         self._out.print(title, soft_wrap=True, markup=False)
-        table = Table("method", "H", "H of means", "Err_for", "Acc_mem", "access", "candidates", "image queries", "s")
+        table = Table(
+            "method", "H", "H of means", "H by seed", "Err_for", "Acc_mem", "access", "candidates", "image queries", "s"
+        )
         for row in rows:
             table.add_row(
                 row.method,
                 f"{100 * row.h:.2f} ± {100 * row.h_std:.2f}",
                 f"{100 * row.h_of_means:.2f}",
+                " ".join(f"{100 * h:.1f}" for h in row.h_by_seed),
                 f"{100 * row.err_for:.2f} ± {100 * row.err_for_std:.2f}",
                 f"{100 * row.acc_mem:.2f} ± {100 * row.acc_mem_std:.2f}",
                 row.access,
