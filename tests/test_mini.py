@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import unsee
+from unsee import experiments
 from unsee.cli import main
 from unsee.models import mini as embedded
 from unsee.prompts import TEMPLATE
@@ -140,3 +141,20 @@ def test_data_lists_what_is_there_and_how_to_get_the_rest(tmp_path, capsys):
     assert "unsee data get cifar10" in text
     assert main(["data", "--data-dir", str(tmp_path), "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)["data"]][:2] == ["demo", "cifar10"]
+
+
+def test_the_embedded_images_stand_for_cifar10(tmp_path, capsys, monkeypatch, cache):
+    text = (experiments.FOLDER / "table-main.toml").read_text(encoding="utf-8")
+    start = text.index('[[rows]]\nname = "Zero-Shot CLIP"')
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "table-main.toml").write_text(text[: text.index('[[rows]]\nname = "BBT"', start)])
+    monkeypatch.setattr(experiments, "FOLDER", tmp_path / "e")
+    arguments = ["reproduce", "table-main", "--data", "demo", "--out", str(tmp_path / "runs"), "--seeds", "0,1"]
+    assert main([*arguments, "--cache-dir", str(cache), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert found["model"] == "mini"
+    assert found["lines"][0]["paper"]["h"] == [15.3]
+    assert main([*arguments, "--cache-dir", str(cache)]) == 0
+    shown = capsys.readouterr().out
+    assert "ours on mini, the paper's on CLIP ViT-B/16" in shown
+    assert "15.30" in shown

@@ -119,6 +119,8 @@ def parse(name: str, text: str) -> Experiment:
 
 def forgotten(row: Row, point: Point, class_names: Sequence[str]) -> tuple[str, ...]:
     """The classes this line forgets: those it names by number, else its share of the first ones."""
+    if row.forget and max(row.forget) >= len(class_names):
+        raise InputError(f"{row.name!r} forgets class number {max(row.forget)}, but there are {len(class_names)}")
     if row.forget:
         return tuple(class_names[i] for i in row.forget)
     share = SHARE if point.share is None else point.share
@@ -136,8 +138,6 @@ def cells_of(
     found = []
     for row, point, settings in experiment.entries(data, pretrained or {}):
         gone = forgotten(row, point, class_names)
-        if row.forget and max(row.forget) >= len(class_names):
-            raise InputError(f"{experiment.name} forgets class number {max(row.forget)} of {len(class_names)}")
         cells = [Cell(row.method, seed, gone, experiment.preset, settings) for seed in seeds]
         found.append((row, point, cells))
     return found

@@ -1,0 +1,76 @@
+"""A grid on a local Ray, one of whose workers is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from unsee import InputError
+from unsee.cluster import Address, run_on_ray
+from unsee.grid import Cell, Place, Result, run_all
+
+CELLS = [Cell("lcs", seed, ("cat", "dog"), "paper", {"iterations": 300, "shots": 4}) for seed in range(3)]
+
+
+def busy_workers() -> list[int]:
+    """Process numbers of Ray workers that are running one of our tasks."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"ray::unsee run" in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill_one(place: Place, killed: list[int]) -> None:
+    """Kills a worker once some run is under way, but none is done."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        under_way = [cell for cell in CELLS if (place.find(cell) / "checkpoint.jsonl").is_file()]
+        workers = busy_workers()
+        if under_way and workers and not all(place.has(cell) for cell in under_way):
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+            return
+        time.sleep(0.05)
+
+
+def told(result: Result) -> Result:
+    """A result without what the machine spent on it: seconds, and images encoded again after the kill."""
+    spent = ("images_encoded", "images_from_cache")
+    ledger = {name: count for name, count in result["ledger"].items() if name not in spent}
+    return {**result, "seconds": None, "ledger": ledger}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds workers through /proc")
+def test_a_killed_worker_costs_nothing_but_time(model, model_folder, data, image_folder, tmp_path):
+    pytest.importorskip("ray")
+    address = Address(str(model_folder), str(image_folder), tmp_path / "ray")
+    place, killed = Place(model, data, tmp_path / "ray"), []
+    killer = threading.Thread(target=kill_one, args=(place, killed))
+    killer.start()
+    done = {cell.seed: result for cell, result, _ in run_on_ray(address, None, place, CELLS)}
+    killer.join()
+    assert len(killed) == 1
+    assert set(done) == {0, 1, 2}
+    alone = Place(model, data, tmp_path / "serial")
+    for cell, result, _ in run_all(alone, CELLS):
+        assert told(done[cell.seed]) == told(result)
+        for name in ("prompt.safetensors", "prompt.json", "answers.safetensors", "picture.png"):
+            assert (place.find(cell) / name).read_bytes() == (alone.find(cell) / name).read_bytes()
+
+
+def test_a_workers_error_is_the_users_one_line(model, model_folder, data, image_folder, tmp_path):
+    pytest.importorskip("ray")
+    address = Address(str(model_folder), str(image_folder), tmp_path)
+    wrong = Cell("lcs", 0, ("catt",), "paper", {"shots": 2})
+    with pytest.raises(InputError, match="unknown class to forget 'catt'"):
+        list(run_on_ray(address, None, Place(model, data, tmp_path), [wrong]))
