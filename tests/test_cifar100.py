@@ -98,9 +98,7 @@ def test_both_official_forms_give_the_fine_labels_and_the_same_pixels(form, requ
 
 def test_the_python_files_are_held_to_their_checksums(python_form):
     data = load_cifar100(python_form)
-    with pytest.raises(
-        DataError, match=r"test: is not CIFAR-100's \(its md5 is not f0ef6b0ae62326f3"
-    ):
+    with pytest.raises(DataError, match=r"test: is not CIFAR-100's \(its md5 is not f0ef6b0ae62326f3"):
         data.test.read(0)
     own = {p: hashlib.md5((python_form / "cifar-100-python" / p).read_bytes()).hexdigest() for p in SIZES}
     assert load_cifar100(python_form, seals=own).test.read(0).size == (32, 32)
