@@ -18,6 +18,7 @@ import unsee
 from unsee import DataError
 from unsee.data import cifar, fetch
 from unsee.data.names import CIFAR10
+from unsee.data.pickles import read_pickle
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +130,12 @@ def test_a_malicious_pickle_runs_nothing(tmp_path, pixels, labels):
     for content in ({b"data": Bomb(marker)}, Bomb(marker)):
         (tmp_path / "batch").write_bytes(pickle.dumps(content))
         with pytest.raises(DataError, match="refused, it holds more than data"):
-            cifar.read_pickle(tmp_path / "batch")
+            read_pickle(tmp_path / "batch")
     assert not marker.exists()
     for content, message in ((b"", "torn"), (pickle.dumps([1]), "not a dictionary"), (pickle.dumps({})[:3], "torn")):
         (tmp_path / "batch").write_bytes(content)
         with pytest.raises(DataError, match=message):
-            cifar.read_pickle(tmp_path / "batch")
+            read_pickle(tmp_path / "batch")
     write_python(tmp_path, pixels, labels)
     for content, message in (({b"labels": [0] * 10_000}, "no uint8 'data'"), ({b"labels": 5}, "no list of 'labels'")):
         (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps(content))

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from unsee.baselines import Tuner, from_config, make_tuner
-from unsee.data import NAMED, find_cifar10, load_data
+from unsee.data import NAMED, load_data, whereabouts
 from unsee.errors import DataError, InputError, UnseeError
 from unsee.models import BlackBox, Bound, FeatureCache, load_model
 from unsee.outcome import conclude
@@ -104,7 +104,8 @@ def forget(
 ) -> None:
     """Tune a prompt under which the model no longer recognises some classes of DATA.
 
-    DATA is demo (embedded), cifar10, or a folder with train/<class>/* and test/<class>/*, or with one folder a class.
+    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), or a
+    folder with train/<class>/* and test/<class>/*, or with one folder a class.
     """
     console = Console(as_json)
     out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
@@ -327,26 +328,9 @@ def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_jso
 @click.pass_context
 def data(context: click.Context, data_dir: Path | None, as_json: bool) -> None:
     """Which data sets are there, where they lie, how to get the rest."""
-    from unsee.data import demo, fetch
-
     context.obj = _data_dir(data_dir)
-    if context.invoked_subcommand is not None:
-        return
-    place = context.obj / "cifar10"
-    form = find_cifar10(place)
-    rows = [
-        {"name": "demo", "found": True, "where": str(demo.FOLDER), "get": "embedded: 3,000 images of CIFAR-10"},
-        {
-            "name": "cifar10",
-            "found": form is not None,
-            "where": f"{place}" + (f" ({form})" if form else ""),
-            "get": f"unsee data get cifar10, or unpack cifar-10-binary.tar.gz from {fetch.CIFAR10_PAGE} there",
-        },
-    ]
-    rows.append(
-        rows[1] | {"name": "cifar10-batch5", "get": "as cifar10; shots from data_batch_5, which mini never saw"}
-    )
-    Console(as_json).listing("data", rows)
+    if context.invoked_subcommand is None:
+        Console(as_json).listing("data", whereabouts(context.obj))
 
 
 @data.command("get")

@@ -55,13 +55,7 @@ class FileSource:
         return hashlib.blake2b(self._bytes(i), digest_size=16).digest()
 
     def read(self, i: int) -> Image.Image:
-        try:
-            with Image.open(io.BytesIO(self._bytes(i))) as image:
-                image.load()
-                return ImageOps.exif_transpose(image)
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            reason = "not an image this machine can decode" if isinstance(error, UnidentifiedImageError) else str(error)
-            raise ImageError(self.name(i), reason) from None
+        return decode(self._bytes(i), self.name(i))
 
     def _bytes(self, i: int) -> bytes:
         try:
@@ -71,6 +65,17 @@ class FileSource:
         if not content:
             raise ImageError(self.name(i), "the file is empty")
         return content
+
+
+def decode(content: bytes, name: str) -> Image.Image:
+    """The image in these bytes of a file, upright; ImageError calls it by the name if that fails."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            image.load()
+            return ImageOps.exif_transpose(image)
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = "not an image this machine can decode" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise ImageError(name, reason) from None
 
 
 @dataclass(frozen=True)

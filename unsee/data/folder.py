@@ -1,9 +1,12 @@
-"""A user's own images: folders of classes, split on disk or by seed."""
+"""Images in one folder a class: a user's own, split on disk or by seed, and the listing of any such folder.
+
+A file is known by its ending; listing opens none, and a million of them take seconds.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,32 +21,88 @@ TRAIN, TEST = ("train", "training"), ("test", "val", "valid", "validation")
 
 def load_folder(root: Path, *, seed: int = 0) -> Data:
     """`train/<class>/*` and `test/<class>/*`; or `<class>/*`, halved by seed."""
-    parts = {entry.name.lower(): entry for entry in _folders(root)}
+    parts = {name.lower(): name for name in class_folders(root)}
     train = next((parts[name] for name in TRAIN if name in parts), None)
     test = next((parts[name] for name in TEST if name in parts), None)
     if train is not None and test is not None:
-        names = sorted({entry.name for part in (train, test) for entry in _folders(part)})
-        return Data(str(root), _read(root, train, names), _read(root, test, names))
+        folders = sorted({name for part in (train, test) for name in class_folders(root / part)})
+        return Data(str(root), read_classes(root, train, folders), read_classes(root, test, folders))
     if train is not None or test is not None:
         missing = "test" if test is None else "train"
-        raise DataError(f"{root}: has {(train or test).name}/ but no {missing}/ folder")  # type: ignore[union-attr]
-    images = _read(root, root, sorted(entry.name for entry in _folders(root)))
-    return Data(str(root), *_halve(images, seed))
+        raise DataError(f"{root}: has {train or test}/ but no {missing}/ folder")
+    return Data(str(root), *_halve(read_classes(root, "", class_folders(root)), seed))
 
 
-def _read(root: Path, part: Path, folders: list[str]) -> Images:
+def read_classes(
+    root: Path, part: str, folders: Sequence[str], names: Sequence[str] | None = None, deep: bool = False
+) -> Images:
+    """The images of `<root>/<part>/<class>/`, class by class in the order of the folders given.
+
+    names: what the classes are called, else their folders' names with spaces for underscores. deep: images may lie in
+    folders below the class's.
+    """
     if not folders:
-        raise DataError(f"{part}: holds no class folders; images belong into one folder a class")
+        raise DataError(f"{root / part}: holds no class folders; images belong into one folder a class")
     files: list[str] = []
-    labels: list[int] = []
-    for label, folder in enumerate(folders):
-        found = sorted(_images(part / folder, root))
+    counts: list[int] = []
+    for folder in folders:
+        found = sorted(list_images(root, os.path.join(part, folder), deep))  # noqa: PTH118
         if not found:
-            raise DataError(f"class {folder!r} has no images in {part}")
+            raise DataError(f"class {folder!r} has no images in {root / part}")
         files += found
-        labels += [label] * len(found)
-    names = [folder.replace("_", " ") for folder in folders]
-    return labelled(FileSource(root, tuple(files)), labels, names)
+        counts.append(len(found))
+    labels = np.repeat(np.arange(len(folders)), counts)
+    return labelled(FileSource(root, tuple(files)), labels, names or [spaced(folder) for folder in folders])
+
+
+def official_folders(part: Path, names: Sequence[str]) -> list[str]:
+    """The folder of each of these classes, in their order; refuses a class too few or too many."""
+    found: dict[str, str] = {}
+    for folder in class_folders(part):
+        name = spaced(folder)
+        if name not in names:
+            raise DataError(f"{part}: the folder {folder!r} is none of the {len(names)} classes; move it away")
+        if name in found:
+            raise DataError(f"{part}: the folders {found[name]!r} and {folder!r} stand for one class; join them")
+        found[name] = folder
+    for name in names:
+        if name not in found:
+            raise DataError(f"{part}: the class {name!r} of {len(names)} has no folder")
+    return [found[name] for name in names]
+
+
+def class_folders(root: Path) -> list[str]:
+    """Names of the folders in this one, sorted; hidden ones are left out."""
+    try:
+        with os.scandir(root) as entries:
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    except OSError as error:
+        raise DataError(f"{root}: {error.strerror}") from None
+
+
+def list_images(root: Path, below: str, deep: bool = False) -> Iterator[str]:
+    """Image files of a folder below root, relative to root, in no order; a folder that is not there has none."""
+    prefix = below and below + os.sep  # joined by hand: path objects would cost more than the listing itself
+    try:
+        with os.scandir(root / below) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if deep:
+                        yield from list_images(root, prefix + name, deep)
+                elif os.path.splitext(name)[1].lower() in SUFFIXES:  # noqa: PTH122
+                    yield prefix + name
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise DataError(f"{root / below}: {error.strerror}") from None
+
+
+def spaced(name: str) -> str:
+    """A folder's name as a class name: spaces for underscores."""
+    return name.replace("_", " ")
 
 
 def _halve(images: Images, seed: int) -> tuple[Images, Images]:
@@ -58,22 +117,3 @@ def _halve(images: Images, seed: int) -> tuple[Images, Images]:
         train += rows[:cut].tolist()
         test += rows[cut:].tolist()
     return images.subset(sorted(train)), images.subset(sorted(test))
-
-
-def _folders(root: Path) -> Iterator[Path]:
-    try:
-        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
-    except OSError as error:
-        raise DataError(f"{root}: {error.strerror}") from None
-    for entry in entries:
-        if entry.is_dir() and not entry.name.startswith("."):
-            yield Path(entry.path)
-
-
-def _images(folder: Path, root: Path) -> Iterator[str]:
-    """Image files of a class, relative to root; a file is known by its ending and not opened."""
-    if not folder.is_dir():
-        return
-    for entry in os.scandir(folder):
-        if Path(entry.name).suffix.lower() in SUFFIXES and not entry.name.startswith("."):
-            yield os.path.relpath(entry.path, root)

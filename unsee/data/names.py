@@ -16,3 +16,12 @@ CIFAR100 = tuple(
         "tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"
     ).split()
 )
+
+IMAGENET30 = tuple(
+    name.replace("_", " ")
+    for name in (
+        "acorn airliner ambulance american_alligator banjo barn bikini digital_clock dragonfly dumbbell forklift "
+        "goblet grand_piano hotdog hourglass manhole_cover mosque nail parking_meter pillow revolver "
+        "rotary_dial_telephone schooner snowmobile soccer_ball stingray strawberry tank toaster volcano"
+    ).split()
+)

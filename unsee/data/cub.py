@@ -1,0 +1,127 @@
+"""CUB-200-2011: birds, listed by the index files of its archive.
+
+| file in CUB_200_2011/  | a line                                                                     |
+|------------------------|----------------------------------------------------------------------------|
+| classes.txt            | class number, folder: `1 001.Black_footed_Albatross`                       |
+| images.txt             | image number, file below images/: `1 001.Black_footed_Albatross/…_18.jpg`  |
+| image_class_labels.txt | image number, class number: `1 1`                                          |
+| train_test_split.txt   | image number, 1 to train on or 0 to test on: `1 0`                         |
+
+The index files must agree with each other; images are not opened, and one that is missing shows when it is read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from unsee.data.folder import spaced
+from unsee.errors import DataError
+from unsee.images import FileSource, labelled
+from unsee.records import Data
+
+INDEX = ("classes.txt", "images.txt", "image_class_labels.txt", "train_test_split.txt")
+Lines = dict[int, tuple[int, str]]  # number -> (line it stands on, the rest of that line)
+
+
+def find_cub200(folder: Path) -> str | None:
+    """`archive` if the files of CUB-200-2011's archive lie in this folder."""
+    return None if _root(folder) is None else "archive"
+
+
+def load_cub200(folder: Path) -> Data:
+    """CUB-200-2011 with its official training and test images; a class is called by its folder without the number."""
+    root = _root(folder)
+    if root is None:
+        raise DataError(f"no CUB-200-2011 in {folder}; unsee data says how to get it")
+    folders = _classes(root / INDEX[0])
+    files = _numbered(root / INDEX[1])
+    class_of = _labels(root / INDEX[2], files, folders)
+    used = _flags(root / INDEX[3], files)
+    for number, (line, file) in files.items():
+        below, _, name = file.partition("/")
+        if below != folders[class_of[number]] or not name or "/" in name:
+            wanted = f"{folders[class_of[number]]}/… as {INDEX[2]} has it"
+            raise DataError(f"{root / INDEX[1]}, line {line}: image {number} is {file!r}, not {wanted}")
+    order = sorted(files)
+    labels = np.array([class_of[number] - 1 for number in order], dtype=np.int64)
+    train = np.array([used[number] for number in order], dtype=np.bool_)
+    for label, below in enumerate(folders.values()):
+        for part, mask in (("train", train), ("test", ~train)):
+            if not (mask & (labels == label)).any():
+                raise DataError(f"{root / INDEX[3]}: class {below!r} has no image to {part} on")
+    source = FileSource(root, tuple(f"images/{files[number][1]}" for number in order))
+    names = [spaced(below.partition(".")[2]) for below in folders.values()]
+    images = labelled(source, labels, names)
+    return Data("cub200", images.subset(np.flatnonzero(train)), images.subset(np.flatnonzero(~train)))
+
+
+def _root(folder: Path) -> Path | None:
+    """Where the index files lie: in the archive's own folder, or right here."""
+    for root in (folder / "CUB_200_2011", folder):
+        if (root / "images").is_dir() and all((root / name).is_file() for name in INDEX):
+            return root
+    return None
+
+
+def _classes(path: Path) -> dict[int, str]:
+    """Class number -> folder, counted from 1 without gaps."""
+    found = _numbered(path)
+    for wanted, number in enumerate(sorted(found), 1):
+        line, folder = found[number]
+        if number != wanted:
+            raise DataError(f"{path}, line {line}: class {wanted} is missing before class {number}")
+        if not folder.partition(".")[2]:
+            raise DataError(f"{path}, line {line}: a class is written like 001.Black_footed_Albatross, not {folder!r}")
+    return {number: found[number][1] for number in sorted(found)}
+
+
+def _labels(path: Path, images: Lines, folders: dict[int, str]) -> dict[int, int]:
+    found = _numbered(path)
+    _same_images(path, found, images)
+    for line, label in found.values():
+        if not label.isdecimal() or int(label) not in folders:
+            raise DataError(f"{path}, line {line}: {label!r} is no class of {INDEX[0]} (1 to {len(folders)})")
+    return {number: int(label) for number, (_, label) in found.items()}
+
+
+def _flags(path: Path, images: Lines) -> dict[int, bool]:
+    found = _numbered(path)
+    _same_images(path, found, images)
+    for line, flag in found.values():
+        if flag not in ("0", "1"):
+            raise DataError(f"{path}, line {line}: must be 1 (train) or 0 (test), not {flag!r}")
+    return {number: flag == "1" for number, (_, flag) in found.items()}
+
+
+def _same_images(path: Path, found: Lines, images: Lines) -> None:
+    for number, (line, _) in found.items():
+        if number not in images:
+            raise DataError(f"{path}, line {line}: image {number} is not in {INDEX[1]}")
+    for number, (line, _) in images.items():
+        if number not in found:
+            raise DataError(f"{path}: torn, image {number} of {INDEX[1]} (line {line}) is not in it")
+
+
+def _numbered(path: Path) -> Lines:
+    """Lines of a number and something more; refuses numbers that come twice."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: damaged, it is no text") from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
+    found: Lines = {}
+    for line, content in enumerate(text.splitlines(), 1):
+        number, _, rest = content.strip().partition(" ")
+        if not number and not rest:
+            continue
+        if not (number.isascii() and number.isdecimal() and rest.strip()):
+            raise DataError(f"{path}, line {line}: wanted a number and a text, found {content[:60]!r}")
+        if int(number) in found:
+            raise DataError(f"{path}, line {line}: number {number} came before, on line {found[int(number)][0]}")
+        found[int(number)] = (line, rest.strip())
+    if not found:
+        raise DataError(f"{path}: empty")
+    return found
