@@ -12,16 +12,17 @@ RANKS = {
     0: {"errors", "seeds", "files", "provenance", "images", "records", "tables"},
     1: {"data", "contexts", "search", "descent", "scores", "models", "charts"},
     2: {"split", "runs", "settings", "prompts", "evaluation"},
-    3: {"task", "picture"},
+    3: {"task", "picture", "finished"},
     4: {"judge"},
     5: {"tuner"},
     6: {"baselines", "bench"},
     7: {"outcome"},
     8: {"grid"},
     9: {"compare"},
-    10: {"progress"},
-    11: {"cli"},
-    12: {"__init__"},
+    10: {"progress", "groups"},
+    11: {"report"},
+    12: {"cli"},
+    13: {"__init__"},
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 # Within a rank, who may import whom.
