@@ -222,8 +222,10 @@ def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> 
             axes.text(1, row, "no images", va="center", color="#555555")
         colour, hatch = (FORGET, "////") if gone[i] else (KEEP, "")
         axes.barh(row + 0.2, after[i], 0.38, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.5)
+        if not np.isnan(after[i]):  # the number, as a bar of no length cannot be seen
+            axes.text(after[i] + 0.7, row + 0.22, f"{after[i]:.0f}", va="center", fontsize=7)
     axes.set_yticks(place, [_short(names[i]) for i in order])
-    axes.set(xlim=(0, 100), ylim=(len(names) - 0.4, -0.6), xlabel="accuracy, %")
+    axes.set(xlim=(0, 105), ylim=(len(names) - 0.4, -0.6), xlabel="accuracy, %")
     axes.grid(visible=False, axis="y")
     keys = [Patch(facecolor=GREY, edgecolor=INK, label="before")]
     keys.append(Patch(facecolor=FORGET, edgecolor=INK, hatch="////", label="after, to forget"))
@@ -257,7 +259,7 @@ def _heat(axes: Axes, counts: Ints, rows: Sequence[str], columns: Sequence[str])
     if len(rows) > FEW_CLASSES:
         return
     for (row, column), share in np.ndenumerate(shares):
-        if share >= 0.5:
+        if round(share) > 0:
             colour = "white" if share > 55 else INK
             axes.text(column, row, f"{share:.0f}", ha="center", va="center", color=colour, fontsize=7)
 

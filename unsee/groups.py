@@ -179,17 +179,30 @@ def scores_data(groups: Sequence[Group]) -> Table:
 
 
 def runs_table(groups: Sequence[Group], title: str = "") -> Table:
-    """A line a run: where it lies, what it scored, what it cost."""
-    ledger = ("candidates", "generations", "prompts_encoded", "image_queries")
-    words = ("candidates", "generations", "prompts encoded", "image queries", "tuning, s")
-    header = ("run", "method", "seed", "H", "Err_for", "Acc_mem", "validation H", *words)
+    """A line a run: where it lies, what it scored, in percent, and what it cost."""
+    header = ("run", "method", "seed", "H", "Err_for", "Acc_mem", "validation H", "candidates", "tuning, s")
     rows = []
     for run in (run for g in groups for run in g.runs):
         r = run.result
-        scores = [*(r["test"][key] for key in ("h", "err_for", "acc_mem")), r.get("valid", {}).get("h", float("nan"))]
-        cells = [str(run.folder), r["method"], str(r["seed"]), *(f"{100 * score:.2f}" for score in scores)]
-        rows.append([*cells, *(str(r["ledger"].get(key, "–")) for key in ledger), f"{r['seconds']['tuning']:.1f}"])
+        scores = [r["test"]["h"], r["test"]["err_for"], r["test"]["acc_mem"], r.get("valid", {}).get("h", float("nan"))]
+        costs = [str(r["ledger"]["candidates"]), f"{r['seconds']['tuning']:.1f}"]
+        percents = [f"{100 * score:.2f}" for score in scores]
+        rows.append([str(run.folder), r["method"], str(r["seed"]), *percents, *costs])
     return Table(header, rows, title)
+
+
+def runs_data(groups: Sequence[Group]) -> Table:
+    """The same for programs: all that is one number or one word in a run's result, fractions with all digits."""
+    flat = []
+    for run in (run for g in groups for run in g.runs):
+        cells: dict[str, str] = {"run": str(run.folder)}
+        for name, value in run.result.items():
+            if name not in ("per_class", "forget"):
+                inner = value if isinstance(value, dict) else {"": value}
+                cells |= {f"{name}.{key}".rstrip("."): str(entry) for key, entry in inner.items()}
+        flat.append(cells | {"forget": ", ".join(run.result["forget"])})
+    header = list(dict.fromkeys(name for cells in flat for name in cells))
+    return Table(header, [[cells.get(name, "") for name in header] for cells in flat])
 
 
 def classes_table(group: Group, title: str = "") -> Table:

@@ -23,6 +23,7 @@ from unsee.groups import (
     curves,
     group,
     listed,
+    runs_data,
     runs_table,
     scores_data,
     scores_table,
@@ -93,7 +94,7 @@ def render(groups: Sequence[Group], figures: dict[str, Figure]) -> str:
         curves_alt=_curves_alt(curves(groups)),
         averaged=sum(len(g.runs) for g in groups) > FEW_RUNS,
         groups=[_section(g, groups, i, images) for i, g in enumerate(groups)],
-        runs=runs_table(groups, f"Every run and what it cost. Model: {models}"),
+        runs=runs_table(groups, f"Every run of this page, in percent. Model: {models}"),
     )
 
 
@@ -116,18 +117,20 @@ def _sentence(g: Group) -> str:
     how = "With" if run.settings.get("parametrization") == "none" else "Under the prompt tuned by"
     runs = f", mean of {row.seeds} runs" if row.seeds > 1 else ""
     return (
-        f"{how} {g.name}, {run.model} errs on {100 * row.err_for:.1f} % of the test images of "
-        f"{listed(run.result['forget'])} ({100 * zero['err_for']:.1f} % under the plain prompt) and is right on "
-        f"{100 * row.acc_mem:.1f} % of the other classes' ({100 * zero['acc_mem']:.1f} %): "
-        f"H {100 * row.h:.2f}{runs}; zero-shot {100 * zero['h']:.2f}."
+        f"{how} {g.name}, {run.model} errs on {_percent(row.err_for)} of the test images of "
+        f"{listed(run.result['forget'])} ({_percent(zero['err_for'])} under the plain prompt) and is right on "
+        f"{_percent(row.acc_mem)} of the other classes' ({_percent(zero['acc_mem'])}): "
+        f"H\u00a0{100 * row.h:.2f}{runs}; zero-shot\u00a0{100 * zero['h']:.2f}."
     )
 
 
 def _mask_sentence(run: FinishedRun) -> str:
-    return (
-        f"Striking the forgotten names from the label list, with no tuning at all, gives "
-        f"H {100 * run.result['label_mask']['h']:.2f}."
-    )
+    h = 100 * run.result["label_mask"]["h"]
+    return f"Striking the forgotten names from the label list, with no tuning at all, gives H\u00a0{h:.2f}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"
 
 
 def _title(groups: Sequence[Group]) -> str:
@@ -146,6 +149,7 @@ def _section(g: Group, groups: Sequence[Group], i: int, images: dict[str, str]) 
         "model": run.model,
         "path": run.result["model"],
         "data": run.data,
+        "images": None if run.answers is None else len(run.answers["labels"]),
         "runs": [str(r.folder) for r in g.runs],
         "seed": run.result["seed"],
         "sentence": _sentence(g),
@@ -181,7 +185,7 @@ def _beside(groups: Sequence[Group], figures: dict[str, Figure], also: Sequence[
         files |= {f"-{name}.svg": as_svg(figure).encode() for name, figure in figures.items()}
     classes = {_key("classes", groups, i): classes_table(g, f"{g.name}, {g.first.model}") for i, g in enumerate(groups)}
     if "csv" in also:
-        files |= {".csv": as_csv(scores_data(groups)).encode(), "-runs.csv": as_csv(runs_table(groups)).encode()}
+        files |= {".csv": as_csv(scores_data(groups)).encode(), "-runs.csv": as_csv(runs_data(groups)).encode()}
         files |= {f"-{name}.csv": as_csv(table).encode() for name, table in classes.items()}
     if "tex" in also:
         models = listed(list(dict.fromkeys(g.first.model for g in groups)))
