@@ -201,7 +201,7 @@ def test_bad_usage_exits_with_2(run_unsee):
     assert main(["no-such-command"]) == 2
 
 
-@pytest.mark.parametrize("command", ["forget", "resume", "evaluate", "classify"])
+@pytest.mark.parametrize("command", ["forget", "resume", "evaluate", "classify", "report"])
 def test_every_command_explains_itself(capsys, command):
     assert main([command, "--help"]) == 0
     assert "Usage: unsee" in capsys.readouterr().out

@@ -9,18 +9,18 @@ import unsee
 
 ROOT = Path(unsee.__file__).parent
 RANKS = {
-    0: {"errors", "seeds", "files", "provenance", "images", "records"},
-    1: {"data", "contexts", "search", "descent", "scores", "models"},
+    0: {"errors", "seeds", "files", "provenance", "images", "records", "tables"},
+    1: {"data", "contexts", "search", "descent", "scores", "models", "charts"},
     2: {"split", "runs", "settings", "prompts", "evaluation"},
-    3: {"task", "picture"},
+    3: {"task", "picture", "finished"},
     4: {"judge"},
     5: {"tuner"},
     6: {"baselines", "bench"},
     7: {"outcome"},
     8: {"grid"},
     9: {"compare", "experiments", "cluster"},
-    10: {"reproduce"},
-    11: {"progress"},
+    10: {"reproduce", "groups"},
+    11: {"progress", "report"},
     12: {"cli"},
     13: {"__init__"},
 }

@@ -299,6 +299,19 @@ def reproduce_paper(
 
 
 @cli.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "out", type=click.Path(path_type=Path), default="report.html", show_default=True, help="The page.")
+@click.option("--also", default="", metavar="KINDS", help="Files beside it: png, svg (charts), csv, tex (tables).")
+@_shared("json")
+def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
+    """One page about finished RUNS, pictures and tables, that opens without a network."""
+    from unsee.report import write_report
+
+    kinds = [kind.strip() for kind in also.split(",") if kind.strip()]
+    Console(as_json).report(write_report(runs, out, kinds))
+
+
+@cli.command()
 @click.option(
     "--classes", "classes", type=int, multiple=True, help="Only these of the paper's settings: 10, 100, 200, 1000."
 )

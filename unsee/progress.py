@@ -197,6 +197,15 @@ class Console:
             if e.note:
                 self._out.print(e.note, soft_wrap=True, markup=False)
 
+    def report(self, files: list[Path]) -> None:
+        """Where the report lies, and what lies beside it."""
+        page, *also = (str(path) for path in files)
+        if self.as_json:
+            self._json({"report": page, "also": also})
+            return
+        for name, path in (("report", page), *(("also", path) for path in also)):
+            self._out.print(f"{name}: {path}", soft_wrap=True, markup=False)
+
     def timings(self, found: dict[str, Any]) -> None:
         """The benchmark's table."""
         if self.as_json:
