@@ -20,9 +20,10 @@ RANKS = {
     8: {"grid"},
     9: {"compare", "experiments", "cluster"},
     10: {"reproduce", "groups"},
-    11: {"progress", "report"},
-    12: {"cli"},
-    13: {"__init__"},
+    11: {"exhibits", "report"},
+    12: {"progress"},
+    13: {"cli"},
+    14: {"__init__"},
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 # Within a rank, who may import whom.

@@ -260,7 +260,7 @@ def reproduce_paper(
 
     WHAT is table-main, fig-contexts and so on, or all; without it, they are listed.
     """
-    from unsee import experiments
+    from unsee import exhibits, experiments
     from unsee.cluster import Address, run_on_ray
     from unsee.grid import Place, run_all
     from unsee.reproduce import Runner, reproduce
@@ -295,7 +295,7 @@ def reproduce_paper(
             finished += reproduce(here, place, numbers, pretrained=dict(map(_pair, pretrained)), run=run, watch=watch)
     if not finished:
         raise DataError("none of the data sets is there; try --data demo, or see: unsee data")
-    console.finished(finished)
+    console.finished(finished, exhibits.save(finished, save) if save else [])
 
 
 @cli.command()

@@ -16,7 +16,8 @@ from rich.table import Table
 
 from unsee.compare import Row
 from unsee.evaluation import Evaluation
-from unsee.experiments import NAMES, Experiment
+from unsee.exhibits import tabulate
+from unsee.experiments import Experiment
 from unsee.grid import Cell, Result
 from unsee.prompts import Answer, Prompt
 from unsee.records import Generation
@@ -171,31 +172,25 @@ class Console:
 
         yield watch
 
-    def finished(self, found: Sequence[Finished]) -> None:
+    def finished(self, found: Sequence[Finished], files: Sequence[Path]) -> None:
         """Ours beside the paper's, the model named in every header."""
         if self.as_json:
-            self._json({"experiments": [each.as_dict() for each in found]})
+            self._json({"experiments": [each.as_dict() for each in found], "files": [str(path) for path in files]})
             return
         for each in found:
-            e = each.experiment
-            self._out.print(
-                f"\n{e.name}: {e.title} ({e.paper})\n{each.data}, {each.images} test images; "
-                f"ours on {each.model}, the paper's on CLIP ViT-B/16; mean ± standard deviation in points",
-                soft_wrap=True,
-                markup=False,
-            )
-            table = Table("", *([e.x] if e.x else []))
-            for column in e.columns:
-                table.add_column(f"{NAMES[column]}, {each.model}", justify="right")
-                table.add_column("paper, CLIP", justify="right", style="dim")
-            for line in each.lines:
-                cells = [_spread(line.ours[column]) for column in e.columns]
-                paper = [_spread(line.paper[column]) if column in line.paper else "–" for column in e.columns]
-                pairs = [text for pair in zip(cells, paper, strict=True) for text in pair]
-                table.add_row(line.row, *([line.point] if e.x else []), *pairs)
+            given = tabulate(each)
+            self._out.print(f"\n{given.title}", soft_wrap=True, markup=False)
+            table = Table()
+            for i, name in enumerate(given.header):
+                table.add_column(name, justify="right" if given.numeric(i) else "left")
+            for row in given.rows:
+                table.add_row(*row)
             self._out.print(table)
-            if e.note:
-                self._out.print(e.note, soft_wrap=True, markup=False)
+            if each.experiment.note:
+                self._out.print(each.experiment.note, soft_wrap=True, markup=False)
+        self._out.print("mean ± standard deviation over seeds, in points")
+        for path in files:
+            self._out.print(f"written: {path}", soft_wrap=True, markup=False)
 
     def report(self, files: list[Path]) -> None:
         """Where the report lies, and what lies beside it."""
@@ -295,11 +290,6 @@ class Console:
             return False
         self._last = now
         return True
-
-
-def _spread(values: Sequence[float]) -> str:
-    mean, *spread = values
-    return f"{mean:.2f}" + (f" ± {spread[0]:.2f}" if spread else "")
 
 
 def _duration(seconds: float) -> str:

@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 from unsee.errors import InputError, unknown
 from unsee.records import Doubles
 
-with warnings.catch_warnings():  # pycma warns where matplotlib, which we do not use, is missing
+with warnings.catch_warnings():  # pycma warns where matplotlib, for plots of its own, is missing
     warnings.simplefilter("ignore")
     import cma
     from cma.evolution_strategy import TPA_dimension
