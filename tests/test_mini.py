@@ -145,7 +145,7 @@ def test_data_lists_what_is_there_and_how_to_get_the_rest(tmp_path, capsys):
 
 def test_the_embedded_images_stand_for_cifar10(tmp_path, capsys, monkeypatch, cache):
     text = (experiments.FOLDER / "table-main.toml").read_text(encoding="utf-8")
-    start = text.index('[[rows]]\nname = "Zero-Shot CLIP"')
+    start = text.index('[[rows]]\nname = "Zero-Shot"')
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "table-main.toml").write_text(text[: text.index('[[rows]]\nname = "BBT"', start)])
     monkeypatch.setattr(experiments, "FOLDER", tmp_path / "e")

@@ -59,7 +59,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "zip": {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
     "coop": _COOP,
     # Few small steps: it gains what there is to gain on the kept classes, and long walks forget by drifting off.
-    "coop-memorize": _COOP | {"forget_weight": 0.0, "merit": "acc_mem", "iterations": 200, "rate": 0.03},
+    "coop-memorize": _COOP | {"forget_weight": 0.0, "merit": "acc_mem", "iterations": 100, "rate": 0.03},
     "c-emb": {"parametrization": "shared", "with_images": 0.0, "embedding_weight": 1.0, "memorize_weight": 0.0}
     | {"validate": "loss"},
     "lcs+c-emb": {"parametrization": "shared", "with_images": 0.5, "embedding_weight": 1.0},
