@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 
 import unsee
 from unsee import InputError
 from unsee.cli import main
 from unsee.data.names import CIFAR10
-from unsee.experiments import cells_of, forgotten, load, names, parse
+from unsee.exhibits import save, tabulate
+from unsee.experiments import cells_of, forgotten, line, load, names, parse
 from unsee.grid import Cell, Place, run_all
-from unsee.reproduce import reproduce
+from unsee.reproduce import Finished, reproduce
 from unsee.scores import harmonic_mean
 from unsee.settings import METHODS
 from unsee.task import settle
@@ -134,6 +137,32 @@ def test_a_grid_runs_what_is_missing_once_and_gives_ours_beside_the_papers(model
     (again, twin) = reproduce([small, small], place, [0, 1], watch=watch)
     assert again == twin == found
     assert len(watched) == 6, "nothing was run again"
+
+
+def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every_time(model, data, tmp_path):
+    (found,) = reproduce([parse("small", SMALL)], Place(model, data, tmp_path / "runs"), [0, 1])
+    files = save([found], tmp_path / "a")
+    assert [path.suffix for path in files] == [".csv", ".md", ".tex", ".png", ".svg"]
+    with files[0].open(encoding="utf-8") as content:
+        rows = list(csv.DictReader(content))
+    assert [(row["row"], row["point"]) for row in rows] == [("Ours", "1"), ("Ours", "2"), ("Plain", "level")]
+    assert {row["seeds"] for row in rows} == {"2"}
+    assert float(rows[0]["h_mean"]) == pytest.approx(found.lines[0].ours["h"][0], abs=1e-4)
+    assert rows[0]["h_paper_mean"] == ""
+    assert f"ours on {model.card.name}" in files[1].read_text(encoding="utf-8").replace("\\", "")
+    assert files[3].read_bytes().startswith(b"\x89PNG")
+    assert "Plain" in files[4].read_text(encoding="utf-8")
+    for path, again in zip(files, save([found], tmp_path / "b"), strict=True):
+        assert path.read_bytes() == again.read_bytes()
+
+
+def test_the_papers_spread_is_shown_to_the_point_as_it_is_known():
+    experiment = load("table-projection")
+    row, point = experiment.rows[0], experiment.points[0]
+    result = {"test": {"h": 0.9, "err_for": 0.8, "acc_mem": 1.0}}
+    lines = (line(experiment, row, point, "cifar10", [result, result]),)
+    table = tabulate(Finished(experiment, "cifar10", "mini", 10, lines))
+    assert table.rows[0][:3] == ["N(0, 1)", "90.00 ± 0.00", "84.58 ± 5"]
 
 
 def test_a_cut_off_run_of_a_grid_is_gone_on_with(model, data, tmp_path):

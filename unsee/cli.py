@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,8 @@ def compare_methods(
     forget = images.class_names[: max(1, 4 * len(images.class_names) // 10)] if names is None else plain_names(names)
     chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
     place = Place(loaded, images, out)
-    rows = compare(place, forget, chosen, numbers, preset=preset, settings=settings, say=console.say)
+    with console.tuning() as watch:
+        rows = compare(place, forget, chosen, numbers, preset=preset, settings=settings, say=console.say, watch=watch)
     console.comparison(rows, f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})")
 
 
@@ -286,13 +288,18 @@ def reproduce_paper(
         loaded = loaded or _load(model, console, **where)
         here = [experiment for experiment in chosen if sets or name in experiment.data]
         place = Place(loaded, images, out.resolve())
-        run: Runner = run_all
-        if on_ray or ray_address:
-            cache = None if where["no_cache"] else _cache_dir(where["cache_dir"])
-            parts = (_name(model), _name(name), place.folder, numbers[0], _data_dir(data_dir), cache)
-            run = partial(run_on_ray, Address(*parts, where["device"], where["dtype"], threads or 1), ray_address)
-        with console.grid(name) as watch:
-            finished += reproduce(here, place, numbers, pretrained=dict(map(_pair, pretrained)), run=run, watch=watch)
+        with ExitStack() as shown:
+            watch = shown.enter_context(console.grid(name))
+            if on_ray or ray_address:
+                cache = None if where["no_cache"] else _cache_dir(where["cache_dir"])
+                parts = (_name(model), _name(name), place.folder, numbers[0], _data_dir(data_dir), cache)
+                run: Runner = partial(
+                    run_on_ray, Address(*parts, where["device"], where["dtype"], threads or 1), ray_address
+                )
+            else:
+                run = partial(run_all, watch=shown.enter_context(console.tuning()))
+            weights = dict(map(_pair, pretrained))
+            finished += reproduce(here, place, numbers, pretrained=weights, run=run, watch=watch)
     if not finished:
         raise DataError("none of the data sets is there; try --data demo, or see: unsee data")
     console.finished(finished, exhibits.save(finished, save) if save else [])

@@ -12,6 +12,7 @@ from unsee.grid import Cell, Place, run_all
 from unsee.records import forget_mask
 from unsee.scores import harmonic_mean
 from unsee.settings import ACCESS, METHODS
+from unsee.tuner import Watch
 
 Say = Callable[[str], None]
 
@@ -48,6 +49,7 @@ def compare(
     preset: str = "tuned",
     settings: Mapping[str, Any] | None = None,
     say: Say = lambda text: None,
+    watch: Watch | None = None,
 ) -> list[Row]:
     """A row for each method; finished runs in the place are taken as they are, torn ones are gone on with."""
     for method in methods:
@@ -58,7 +60,7 @@ def compare(
     for method in methods:
         cells = [Cell(method, seed, tuple(forget), preset, dict(settings or {})) for seed in seeds]
         results = []
-        for cell, result, seconds in run_all(place, cells):
+        for cell, result, seconds in run_all(place, cells, watch):
             results.append(result)
             say(f"{method} seed {cell.seed}: H {100 * result['test']['h']:.2f} ({seconds:.0f} s)")
         rows.append(summarize(method, results))

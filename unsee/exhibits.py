@@ -24,7 +24,10 @@ def tabulate(found: Finished) -> Table:
     columns = [text for c in e.columns for text in (f"{NAMES[c]}, {found.model}", "paper, CLIP")]
     rows = []
     for line in found.lines:
-        pairs = [(_spread(line.ours[c]), _spread(line.paper[c], 0) if c in line.paper else "–") for c in e.columns]
+        seen = min(line.seeds, 2)  # one seed has no spread
+        pairs = [
+            (_spread(line.ours[c][:seen]), _spread(line.paper[c], 0) if c in line.paper else "–") for c in e.columns
+        ]
         rows.append([line.row, *_points(found, [line.point]), *(text for pair in pairs for text in pair)])
     return Table(["", *_points(found, [e.x]), *columns], rows, heading(found))
 

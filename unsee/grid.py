@@ -17,6 +17,7 @@ from unsee.outcome import conclude
 from unsee.records import Data
 from unsee.runs import check_whole, read_config, read_result
 from unsee.task import settle
+from unsee.tuner import Watch
 
 Result = dict[str, Any]
 
@@ -60,23 +61,23 @@ class Place:
         """Whether this cell's run is there and whole."""
         return check_whole(self.find(cell))
 
-    def run(self, cell: Cell) -> Result:
+    def run(self, cell: Cell, watch: Watch | None = None) -> Result:
         """The cell's result: read if it is there, gone on with if it was cut off, made if it is missing."""
         out = self.find(cell)
         if check_whole(out):
             return read_result(out)
         started = time.perf_counter()
         if (out / "config.json").is_file():
-            tuner = from_config(read_config(out)).resume(self.model, self.data, out)
+            tuner = from_config(read_config(out)).resume(self.model, self.data, out, watch=watch)
         else:
             tuner = make_tuner(cell.forget, cell.method, preset=cell.preset, seed=cell.seed, **cell.settings)
-            tuner.fit(self.model, self.data, out=out)
+            tuner.fit(self.model, self.data, out=out, watch=watch)
         return conclude(tuner, self.data, self.test, out, {"tuning": time.perf_counter() - started})
 
 
-def run_all(place: Place, cells: Iterable[Cell]) -> Iterator[tuple[Cell, Result, float]]:
+def run_all(place: Place, cells: Iterable[Cell], watch: Watch | None = None) -> Iterator[tuple[Cell, Result, float]]:
     """Each cell with its result and the seconds it took now, one after the other in this process."""
     for cell in cells:
         started = time.perf_counter()
-        result = place.run(cell)
+        result = place.run(cell, watch)
         yield cell, result, time.perf_counter() - started
