@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from tests.test_tuner import FORGET, Answering
-from unsee import InputError, ModelError, RunError
-from unsee.baselines import make_tuner
+from unsee import InputError, ModelError, PromptTuner, RunError
 from unsee.baselines.learners import trainable_copy
-from unsee.baselines.untuned import RULES
+from unsee.baselines.rules import RULES
 from unsee.cli import main
 
 SHORT = {"shots": 4, "iterations": 12}
@@ -27,11 +26,11 @@ def weights_of(model):
 @pytest.mark.parametrize("method", ["finetune", "coop-params"])
 def test_training_weights_never_touches_the_users_model(model, data, method):
     before, fingerprint = weights_of(model), model.card.fingerprint
-    tuner = make_tuner(FORGET, method, **SHORT, weight_rate=1e-3).fit(model, data)
+    tuner = PromptTuner(FORGET, method, **SHORT, weight_rate=1e-3).fit(model, data)
     assert all(torch.equal(a, b) for a, b in zip(before, weights_of(model), strict=True))
     assert not any(t.requires_grad for t in model.tower.tensors())
     assert model.card.fingerprint == fingerprint
-    assert any(not torch.equal(a, b) for a, b in zip(before, tuner.learner_.tensors()[:-1], strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, tuner.learned_.learner.tensors()[:-1], strict=True))
     losses = [generation.losses[0] for generation in tuner.history_]
     assert losses[-1] < losses[0]
 
@@ -48,18 +47,18 @@ def test_a_trainable_copy_answers_as_the_model_does_and_is_apart_from_it(model, 
 
 
 def test_finetuning_learns_the_kept_classes(model, data):
-    tuner = make_tuner(FORGET, "finetune", shots=4, iterations=40, weight_rate=1e-3).fit(model, data)
+    tuner = PromptTuner(FORGET, "finetune", shots=4, iterations=40, weight_rate=1e-3).fit(model, data)
     assert tuner.score(data.test).acc_mem > tuner.evaluate(data.test).zero_shot.acc_mem + 0.2
 
 
 def test_a_classifier_from_scratch_knows_only_the_kept_classes(model, data):
     settings = {"shots": 4, "iterations": 8, "weight_rate": 1e-3}
-    tuner = make_tuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
+    tuner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
     found = tuner.score(data.test)
     assert found.err_for == 1.0
     assert found.acc_mem > 0.5, "each class of these images has its own colours"
     assert not set(tuner.predict(data.test)) & set(FORGET)
-    again = make_tuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
+    again = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
     assert again.score(data.test) == found
 
 
@@ -70,25 +69,25 @@ def test_a_classifier_can_start_from_given_weights(model, data, tmp_path):
     torch.manual_seed(0)
     ResNetForImageClassification(ResNetConfig(**sizes, layer_type="basic", num_labels=3)).save_pretrained(tmp_path)
     settings = {"shots": 2, "iterations": 2, "weights": str(tmp_path)}
-    tuner = make_tuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
-    assert tuner.learner_.network.config.hidden_sizes == [8, 16]
+    tuner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
+    assert tuner.learned_.learner.network.config.hidden_sizes == [8, 16]
     with pytest.raises(ModelError, match="cannot be loaded"):
-        make_tuner(FORGET, "scratch-resnet18", shots=2, weights=str(tmp_path / "nothing")).fit(model, data)
+        PromptTuner(FORGET, "scratch-resnet18", shots=2, weights=str(tmp_path / "nothing")).fit(model, data)
 
 
 @pytest.mark.slow
 def test_a_vision_transformer_from_scratch_trains(model, data):
-    tuner = make_tuner(FORGET, "scratch-vit", shots=4, iterations=3).fit(model, data)
+    tuner = PromptTuner(FORGET, "scratch-vit", shots=4, iterations=3).fit(model, data)
     assert tuner.history_[-1].losses[0] < tuner.history_[0].losses[0]
 
 
 def test_trained_weights_are_kept_on_request(model, data, tmp_path):
     settings = {"shots": 2, "iterations": 2}
-    make_tuner(FORGET, "finetune", **settings).fit(model, data, out=tmp_path / "plain")
+    PromptTuner(FORGET, "finetune", **settings).fit(model, data, out=tmp_path / "plain")
     assert not (tmp_path / "plain" / "weights.safetensors").exists()
-    tuner = make_tuner(FORGET, "finetune", **settings, save_weights=True).fit(model, data, out=tmp_path / "kept")
+    tuner = PromptTuner(FORGET, "finetune", **settings, save_weights=True).fit(model, data, out=tmp_path / "kept")
     kept = load_file(tmp_path / "kept" / "weights.safetensors")
-    assert all(torch.equal(kept[f"{i:04}"], t) for i, t in enumerate(tuner.learner_.tensors()))
+    assert all(torch.equal(kept[f"{i:04}"], t) for i, t in enumerate(tuner.learned_.learner.tensors()))
     tuner.save(tmp_path / "saved")
     assert (tmp_path / "saved" / "weights.safetensors").exists()
 
@@ -96,7 +95,7 @@ def test_trained_weights_are_kept_on_request(model, data, tmp_path):
 def test_a_checkpoint_of_another_shape_is_refused(model, data, tmp_path):
     from safetensors.numpy import load, save
 
-    tuner = make_tuner(FORGET, "finetune", shots=2, iterations=2).fit(model, data, out=tmp_path / "run")
+    tuner = PromptTuner(FORGET, "finetune", shots=2, iterations=2).fit(model, data, out=tmp_path / "run")
     path = tmp_path / "run" / "checkpoint.safetensors"
     state = load(path.read_bytes())
     state["now.0"] = state["now.0"][:1]
@@ -112,7 +111,7 @@ def test_a_checkpoint_of_another_shape_is_refused(model, data, tmp_path):
 def test_weights_of_a_black_box_cannot_be_trained(model, data, method):
     box = Answering(model, lambda b, n, c: np.full((b, n, c), 1 / c, np.float32))
     with pytest.raises(InputError, match="needs weights of a model in this process"):
-        make_tuner(FORGET, method, shots=2, iterations=2).fit(box, data)
+        PromptTuner(FORGET, method, shots=2, iterations=2).fit(box, data)
 
 
 def test_untuned_rules_do_what_they_say(model, data):
@@ -130,7 +129,7 @@ def test_untuned_rules_do_what_they_say(model, data):
 
 @pytest.mark.parametrize("method", RULES)
 def test_untuned_methods_have_the_same_face(model, data, tmp_path, method):
-    tuner = make_tuner(FORGET, method, shots=2).fit(model, data, out=tmp_path / "run")
+    tuner = PromptTuner(FORGET, method, shots=2).fit(model, data, out=tmp_path / "run")
     found = tuner.evaluate(data.test)
     want = {"zero-shot": found.zero_shot, "label-mask": found.label_mask}.get(method)
     assert want is None or tuner.score(data.test) == want

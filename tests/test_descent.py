@@ -15,7 +15,7 @@ from unsee.judge import Judge, unseen_classes
 from unsee.models.whitebox import LossSlope
 from unsee.scores import embedding_loss
 from unsee.seeds import stream
-from unsee.task import make_origin
+from unsee.task import make_origin, make_task
 
 
 def bowl(z):
@@ -75,8 +75,7 @@ def test_directions_are_orthonormal_and_random():
 @pytest.fixture(scope="module")
 def slopes(model, data):
     """The true gradient of a task's loss at a point, and its loss as the black-box border gives it."""
-    tuner = PromptTuner(FORGET, "coop", shots=2, contexts=2, origin="mean")
-    task = tuner._prepare(model, data)
+    task = make_task(model, data, FORGET, "coop", "tuned", 0, {"shots": 2, "contexts": 2, "origin": "mean"})
     origin = make_origin(task.settings, model)
     judge = Judge(task)
     slope = LossSlope(model, data.train.subset(task.split.train), task.forget, (1.0, 1.0), origin.shape)

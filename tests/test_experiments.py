@@ -174,7 +174,7 @@ def test_a_cut_off_run_of_a_grid_is_gone_on_with(model, data, tmp_path):
         if generation.number == 2:
             raise KeyboardInterrupt
 
-    tuner = unsee.make_tuner(cell.forget, cell.method, preset=cell.preset, seed=0, **cell.settings)
+    tuner = unsee.PromptTuner(cell.forget, cell.method, preset=cell.preset, seed=0, **cell.settings)
     with pytest.raises(KeyboardInterrupt):
         tuner.fit(model, data, out=place.find(cell), watch=stop)
     assert not place.has(cell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -109,6 +110,16 @@ def test_forget_demo_works_from_any_folder_and_draws_its_picture(tmp_path, monke
     with Image.open(run / "picture.png") as picture:
         assert min(picture.size) > 300
     assert "label mask" in capsys.readouterr().out
+
+
+def test_a_folder_in_its_form_is_a_model_too(tmp_path, mini):
+    folder = shutil.copytree(embedded.FOLDER, tmp_path / "again")
+    again = unsee.load_model(folder)
+    assert again.card.fingerprint == mini.card.fingerprint
+    assert again.card.name == str(folder)
+    (folder / "text.safetensors").unlink()
+    with pytest.raises(unsee.ModelError, match="incomplete"):
+        unsee.load_model(folder)
 
 
 def test_compare_runs_what_is_missing_and_prints_one_table(tmp_path, capsys, cache):

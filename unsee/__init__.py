@@ -1,6 +1,5 @@
 """Make a black-box vision-language model unsee the classes you name."""
 
-from unsee.baselines import make_tuner
 from unsee.data import load_data
 from unsee.errors import DataError, ImageError, InputError, MissingExtra, ModelError, RunError, UnseeError
 from unsee.images import Images, as_images
@@ -34,5 +33,4 @@ __all__ = [
     "load_data",
     "load_model",
     "load_prompt",
-    "make_tuner",
 ]

@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from unsee.baselines import Tuner, from_config, make_tuner
 from unsee.data import NAMED, load_data, whereabouts
 from unsee.errors import DataError, InputError, UnseeError
 from unsee.models import BlackBox, Bound, FeatureCache, load_model
@@ -26,6 +25,7 @@ from unsee.provenance import version
 from unsee.records import Data, forget_mask
 from unsee.runs import check_free, read_config
 from unsee.settings import METHODS, PRESETS, parse
+from unsee.tuner import PromptTuner
 
 Command = Callable[..., Any]
 
@@ -113,7 +113,7 @@ def forget(
     check_free(out, overwrite)
     settings = parse(dict(_pair(text) for text in pairs))
     settings |= {"shots": shots, "iterations": iterations, "budget": budget, "skip_bad_images": skip_bad_images}
-    tuner = make_tuner(plain_names(names), method, preset=preset, seed=seed, **settings)
+    tuner = PromptTuner(plain_names(names), method, preset=preset, seed=seed, **settings)
     images = _readable(_data(data, seed, data_dir), skip_bad_images, console)
     forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
     loaded = _load(model, console, **where)
@@ -144,7 +144,7 @@ def resume(
     """Go on with a run that was stopped, killed or ran out of budget."""
     console = Console(as_json)
     config, images, loaded = _reload(run, model, data, console, data_dir, **where)
-    tuner = from_config(config)
+    tuner = PromptTuner.from_config(config)
     test = loaded.bind(images.test, images.class_names)
     started = time.perf_counter()
     with console.tuning() as watch:
@@ -392,7 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _finish(tuner: Tuner, images: Data, test: Bound, out: Path, console: Console, started: float) -> None:
+def _finish(tuner: PromptTuner, images: Data, test: Bound, out: Path, console: Console, started: float) -> None:
     for error in tuner.skipped_:
         console.say(f"skipped: {error}")
     result = conclude(tuner, images, test, out, {"tuning": time.perf_counter() - started})

@@ -9,10 +9,10 @@ from typing import Any
 
 from unsee.errors import InputError, RunError, unknown
 from unsee.grid import Cell, Place, run_all
+from unsee.learned import Watch
 from unsee.records import forget_mask
 from unsee.scores import harmonic_mean
 from unsee.settings import ACCESS, METHODS
-from unsee.tuner import Watch
 
 Say = Callable[[str], None]
 

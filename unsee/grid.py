@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from unsee.baselines import from_config, make_tuner
+from unsee.learned import Watch
 from unsee.models import BlackBox, Bound
 from unsee.outcome import conclude
 from unsee.records import Data
 from unsee.runs import check_whole, read_config, read_result
 from unsee.task import settle
-from unsee.tuner import Watch
+from unsee.tuner import PromptTuner
 
 Result = dict[str, Any]
 
@@ -68,9 +68,9 @@ class Place:
             return read_result(out)
         started = time.perf_counter()
         if (out / "config.json").is_file():
-            tuner = from_config(read_config(out)).resume(self.model, self.data, out, watch=watch)
+            tuner = PromptTuner.from_config(read_config(out)).resume(self.model, self.data, out, watch=watch)
         else:
-            tuner = make_tuner(cell.forget, cell.method, preset=cell.preset, seed=cell.seed, **cell.settings)
+            tuner = PromptTuner(cell.forget, cell.method, preset=cell.preset, seed=cell.seed, **cell.settings)
             tuner.fit(self.model, self.data, out=out, watch=watch)
         return conclude(tuner, self.data, self.test, out, {"tuning": time.perf_counter() - started})
 

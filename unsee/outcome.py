@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from unsee.baselines import Tuner
 from unsee.models import Bound
 from unsee.picture import before_after
 from unsee.records import Data
 from unsee.runs import Run
+from unsee.tuner import PromptTuner
 
 
-def conclude(tuner: Tuner, data: Data, test: Bound, out: Path, seconds: dict[str, float]) -> dict[str, Any]:
+def conclude(tuner: PromptTuner, data: Data, test: Bound, out: Path, seconds: dict[str, float]) -> dict[str, Any]:
     """Scores a fitted tuner on the test images and completes its run folder; returns what `result.json` holds.
 
     The result is written last: a folder that has one is whole.

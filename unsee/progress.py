@@ -19,11 +19,11 @@ from unsee.evaluation import Evaluation
 from unsee.exhibits import tabulate
 from unsee.experiments import Experiment
 from unsee.grid import Cell, Result
+from unsee.learned import Watch
 from unsee.prompts import Answer, Prompt
 from unsee.records import Generation
 from unsee.reproduce import Finished
 from unsee.settings import Settings
-from unsee.tuner import Watch
 
 WIDE = 140  # columns of a table where there is no terminal to fit
 EVERY = 10.0  # seconds between progress lines where there is no terminal

@@ -186,7 +186,7 @@ def make_parametrization(settings: Settings, model: BlackBox) -> Parametrization
             left = factors.standard_normal((len(origin), rank)) / np.sqrt(rank)
             return LowRankContexts(origin, projection(dim), left, factors.standard_normal((rank, dim)))
         case "none":
-            raise InputError(f"method {settings.method!r} tunes no prompt: make its tuner with unsee.make_tuner")
+            raise InputError(f"method {settings.method!r} tunes no prompt")
         case other:
             raise InputError(f"unknown parametrization {other!r}; it is shared, bbt, independent, vanilla or low-rank")
 

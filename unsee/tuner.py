@@ -1,39 +1,32 @@
-"""The method, in one loop: propose prompts, ask the model, learn from its answers.
-
-`PromptTuner` is used like a scikit-learn estimator: the constructor stores settings, `fit` works, what
-it learned ends in an underscore. With `out=` the run is a folder that survives a kill.
+"""`PromptTuner` is used like a scikit-learn estimator: the constructor stores settings, `fit` works, what it
+learned ends in an underscore. With `out=` the run is a folder that survives a kill.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from unsee.errors import RunError
-from unsee.evaluation import Evaluation, evaluate, result_record
+from unsee.baselines import METHOD_OF
+from unsee.errors import InputError
+from unsee.evaluation import Evaluation, from_confidences, result_record
 from unsee.images import Anything, Images, as_images
-from unsee.judge import Best, Judge
+from unsee.learned import Learned, Watch
+from unsee.loop import TunedPrompt, tune_prompt
 from unsee.models import BlackBox, Bound
 from unsee.prompts import Prompt, plain_names
-from unsee.records import Data, Doubles, Generation, Scores
+from unsee.records import Data, Floats, Scores
 from unsee.runs import Run
 from unsee.scores import answers
-from unsee.search import BlockSearch, Search, Stateful
-from unsee.settings import Settings
 from unsee.task import Task, make_task
-
-Watch = Callable[[Generation, Settings], None]  # called after every generation
 
 
 class PromptTuner:
-    """Finds contexts under which a model no longer recognises the classes in `forget`, and still the rest.
+    """Makes a model no longer recognise the classes in `forget`, and still the rest.
 
-    Any setting of `unsee.Settings` may be given by name; what is not comes from the preset's entry for
-    the data set.
+    `method` is the paper's, or one of its rivals: all have this face. Any setting of `unsee.Settings` may be given
+    by name; what is not comes from the preset's entry for the data set.
     """
 
     def __init__(
@@ -45,6 +38,13 @@ class PromptTuner:
         self.seed = seed
         self.settings = settings
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> PromptTuner:
+        """The tuner whose run has this config."""
+        settings = dict(config["settings"])
+        method, preset, seed = (settings.pop(key) for key in ("method", "preset", "seed"))
+        return cls(config["forget"], method, preset=preset, seed=seed, **settings)
+
     def fit(
         self,
         model: BlackBox,
@@ -54,13 +54,12 @@ class PromptTuner:
         overwrite: bool = False,
         watch: Watch | None = None,
     ) -> PromptTuner:
-        """Tunes a prompt; with `out`, as a run folder that can be resumed."""
-        task = self._prepare(model, data)
-        judge = Judge(task)
+        """Tunes; with `out`, as a run folder that can be resumed."""
+        task = self._task(model, data)
         if out is None:
-            return self._tune(task, judge, None, [], watch)
+            return self._learn(task, None, watch)
         with Run.create(out, task.config(), overwrite) as run:
-            return self._tune(task, judge, run, [], watch)
+            return self._learn(task, run, watch)
 
     def resume(
         self, model: BlackBox, data: Data, out: str | Path, *, watch: Watch | None = None, **longer: int | None
@@ -68,144 +67,60 @@ class PromptTuner:
         """Goes on with a run folder exactly where it stopped; `longer` may raise its budget or iterations."""
         with Run.open(out) as run:
             self.settings = self.settings | {name: value for name, value in longer.items() if value is not None}
-            task = self._prepare(model, data)
+            task = self._task(model, data)
             task.check_same(run)
             run.write_config(task.config())
-            state = run.read_state() if task.settings.search == "gradient" else {}
-            history = list(run.history)
-            return self._tune(task, Judge(task, history[-1].ledger if history else {}), run, history, watch, state)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> PromptTuner:
-        """The tuner whose run has this config."""
-        settings = dict(config["settings"])
-        method, preset, seed = (settings.pop(key) for key in ("method", "preset", "seed"))
-        return cls(config["forget"], method, preset=preset, seed=seed, **settings)
+            return self._learn(task, run, watch)
 
     def predict(self, images: Anything) -> list[str]:
-        """The class each image is taken for under the tuned prompt."""
-        bound = self.model_.bind(as_images(images), self.class_names_)
-        return [self.class_names_[i] for i in answers(bound.confidences(self.contexts_[None])[0])]
+        """The class each image is now taken for."""
+        return [self.class_names_[i] for i in answers(self.learned_.confidences(as_images(images)))]
 
     def score(self, images: Images) -> Scores:
-        """H, Err_for and Acc_mem of the tuned prompt on labelled images."""
+        """H, Err_for and Acc_mem on labelled images."""
         return self.evaluate(images).tuned
 
     def evaluate(self, images: Images, bound: Bound | None = None) -> Evaluation:
-        """The tuned prompt on labelled images, beside zero-shot and label mask; `bound` if they are bound already."""
+        """Labelled images, beside zero-shot and label mask; `bound` if the model is bound to them already."""
         bound = bound or self.model_.bind(images, self.class_names_)
-        return evaluate(bound, images.labels, self.contexts_, self.forget_mask_, self.settings_.template)
+        plain, tuned = bound.zero_shot(self.settings_.template), self.learned_.confidences(images, bound)
+        return from_confidences(plain, tuned, images.labels, self.forget_mask_)
 
     @property
     def prompt(self) -> Prompt:
         """The artefact to deploy."""
-        card = self.model_.card
-        return Prompt(
-            self.contexts_, self.class_names_, self.made_.forget, card.name, card.fingerprint, self.settings_.template
-        )
+        if not isinstance(self.learned_, TunedPrompt):
+            raise InputError(f"method {self.method!r} tunes no prompt")
+        return self.learned_.prompt
+
+    @property
+    def contexts_(self) -> Floats:
+        """The tuned contexts (m, D)."""
+        return self.prompt.contexts
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Writes the whole run as a folder, after the fact."""
         with Run.create(out, self.config_, overwrite) as run:
             for generation in self.history_:
                 run.append(generation)
-        self.prompt.save(out)
+        self.learned_.save(Path(out))
 
     def result(self, evaluation: Evaluation, seconds: dict[str, float]) -> dict[str, Any]:
         """What `result.json` holds."""
         return result_record(self.made_, evaluation, seconds)
 
-    def _prepare(self, model: BlackBox, data: Data) -> Task:
+    def _task(self, model: BlackBox, data: Data) -> Task:
         return make_task(model, data, self.forget, self.method, self.preset, self.seed, self.settings)
 
-    def _tune(
-        self,
-        task: Task,
-        judge: Judge,
-        run: Run | None,
-        history: list[Generation],
-        watch: Watch | None,
-        state: dict[str, Doubles] | None = None,
-    ) -> PromptTuner:
-        settings, contexts_of = task.settings, task.parametrization.contexts
-        search, best, asked = _replay(task, history, state or {})
-        ledger = judge.ledger
-        started = time.perf_counter() - (history[-1].seconds if history else 0.0)
-        while ledger.generations < settings.iterations and ledger.candidates < settings.limit:
-            z = search.ask() if asked is None else asked  # (b, dim)
-            partial = None if asked is None else history.pop()
-            done = np.zeros(0) if partial is None else partial.losses
-            contexts = contexts_of(z[len(done) :][: settings.limit - ledger.candidates])  # (b, m, D)
-            losses, valid = judge.judge(contexts)  # (b,)
-            chosen = best.offer(contexts, losses, valid, offset=len(done))
-            losses = np.concatenate([done, losses])
-            ledger.candidates += len(contexts)
-            whole = len(losses) == len(z)
-            if whole:
-                search.tell(z, losses)
-                ledger.generations += 1
-            generation = Generation(
-                number=ledger.generations + (not whole),
-                losses=losses,
-                candidates=ledger.candidates,
-                chosen=partial.chosen if chosen is None and partial is not None else chosen,
-                valid=best.scores,
-                partial=not whole,
-                ledger=ledger.as_dict(),
-                seconds=time.perf_counter() - started,
-            )
-            history.append(generation)
-            if run is not None:
-                run.append(generation)
-                if isinstance(search, Stateful):
-                    run.write_state(search.state() | best.state())
-            if watch is not None:
-                watch(generation, settings)
-            asked = None
-            if settings.stop_when_stalled and isinstance(search, BlockSearch) and search.stalled():
-                break
-        return self._learned(task, judge, run, history, best)
-
-    def _learned(self, task: Task, judge: Judge, run: Run | None, history: list[Generation], best: Best) -> PromptTuner:
-        if best.contexts is None:
-            raise RunError("the run has no candidate yet")
+    def _learn(self, task: Task, run: Run | None, watch: Watch | None) -> PromptTuner:
+        learned: Learned = METHOD_OF.get(self.method, tune_prompt)(task, run, watch)
+        self.learned_ = learned
         self.model_ = task.model
         self.settings_ = task.settings
         self.config_ = task.config()
         self.class_names_ = task.data.class_names
         self.forget_mask_ = task.forget
-        self.contexts_ = best.contexts
-        self.valid_ = best.scores or judge.validate(best.contexts)
-        self.history_ = history
-        self.ledger_ = judge.ledger
         self.skipped_ = task.split.skipped
-        self.made_ = task.made(self.valid_, judge.ledger)
-        if run is not None:
-            self.prompt.save(run.folder)
+        self.valid_, self.history_, self.ledger_ = learned.valid, learned.history, learned.ledger
+        self.made_ = task.made(learned.valid, learned.ledger)
         return self
-
-
-def _replay(
-    task: Task, history: Sequence[Generation], state: dict[str, Doubles]
-) -> tuple[Search, Best, Doubles | None]:
-    """The search and the best candidate as they stood after this history, without asking the model.
-
-    If the budget ended inside the last generation, also its candidates, asked for but not told.
-    """
-    search: Search = task.search()
-    best, asked = Best("loss" if task.settings.validate == "loss" else task.settings.merit), None
-    if isinstance(search, Stateful):
-        if history:
-            last = history[-1]
-            search.restore({name: array for name, array in state.items() if name != "best"})
-            best.take(state["best"].astype(np.float32), best.of(last.losses[0], last.valid), last.valid)
-        return search, best, None
-    for generation in history:
-        z = search.ask()
-        if generation.chosen is not None:
-            best.recall(task.parametrization.contexts(z[generation.chosen][None])[0], generation)
-        if generation.partial:
-            asked = z
-        else:
-            search.tell(z, generation.losses)
-    return search, best, asked

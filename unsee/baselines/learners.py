@@ -1,7 +1,7 @@
 """What trains weights: a copy of the model (never the user's), or a classifier from scratch.
 
 A learner holds tensors to train, computes its loss on the split's images with gradients, and answers
-images with confidences. `training.WeightTuner` runs any of them.
+images with confidences. `training.train_weights` runs any of them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Trains a learner's weights, with the face of `PromptTuner`: run folder, journal, resume, result.
+"""Trains a learner's weights: journal, resume, and the weights with the best validation score kept.
 
-The user's model is never changed. The weights with the best validation score are kept.
+The user's model is never changed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,166 +16,89 @@ from safetensors.torch import save_file
 
 from unsee.baselines.learners import Learner, make_learner
 from unsee.errors import RunError
-from unsee.evaluation import Evaluation, from_confidences, result_record
-from unsee.images import Anything, Images, as_images
-from unsee.models import BlackBox, Bound
-from unsee.prompts import plain_names
-from unsee.records import Data, Generation, Ledger, Scores
+from unsee.images import Images
+from unsee.learned import Watch
+from unsee.models import Bound
+from unsee.records import Floats, Generation, Ledger, Scores
 from unsee.runs import Run
 from unsee.scores import answers, scores
-from unsee.task import Task, make_task
-from unsee.tuner import Watch
+from unsee.task import Task
 
 SMALL = 64 * 2**20  # bytes of state saved after every step; more, and only after every 25th
 State = dict[str, Any]
 
 
-class WeightTuner:
-    """Fine-tuning, CoOp with parameter update, and classifiers from scratch."""
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A learner with its best weights."""
 
-    def __init__(
-        self, forget: str | Sequence[str], method: str, *, preset: str = "tuned", seed: int = 0, **settings: Any
-    ) -> None:
-        self.forget = plain_names(forget)
-        self.method = method
-        self.preset = preset
-        self.seed = seed
-        self.settings = settings
+    learner: Learner
+    valid: Scores
+    ledger: Ledger
+    history: list[Generation]
 
-    def fit(
-        self,
-        model: BlackBox,
-        data: Data,
-        *,
-        out: str | Path | None = None,
-        overwrite: bool = False,
-        watch: Watch | None = None,
-    ) -> WeightTuner:
-        """Trains; with `out`, as a run folder that can be resumed."""
-        task = self._prepare(model, data)
-        learner = make_learner(task)
-        if out is None:
-            return self._train(task, learner, None, [], {}, watch)
-        with Run.create(out, task.config(), overwrite) as run:
-            return self._train(task, learner, run, [], {}, watch)
+    def confidences(self, images: Images, bound: Bound | None = None) -> Floats:
+        return self.learner.confidences(images)
 
-    def resume(
-        self, model: BlackBox, data: Data, out: str | Path, *, watch: Watch | None = None, **longer: int | None
-    ) -> WeightTuner:
-        """Goes on with a run folder where it stopped."""
-        with Run.open(out) as run:
-            self.settings = self.settings | {name: value for name, value in longer.items() if value is not None}
-            task = self._prepare(model, data)
-            task.check_same(run)
-            run.write_config(task.config())
-            state = run.read_state()
-            return self._train(task, make_learner(task), run, list(run.history), state, watch)
-
-    def predict(self, images: Anything) -> list[str]:
-        """The class each image is taken for."""
-        return [self.class_names_[i] for i in answers(self.learner_.confidences(as_images(images)))]
-
-    def score(self, images: Images) -> Scores:
-        """H, Err_for and Acc_mem on labelled images."""
-        return self.evaluate(images).tuned
-
-    def evaluate(self, images: Images, bound: Bound | None = None) -> Evaluation:
-        """The trained weights on labelled images, beside zero-shot and label mask of the model as it was."""
-        bound = bound or self.model_.bind(images, self.class_names_)
-        plain = bound.zero_shot(self.settings_.template)
-        return from_confidences(plain, self.learner_.confidences(images), images.labels, self.forget_mask_)
-
-    def save(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the run as a folder, after the fact, the trained weights included."""
-        with Run.create(out, self.config_, overwrite) as run:
-            for generation in self.history_:
-                run.append(generation)
-        self._save_weights(Path(out))
-
-    def result(self, evaluation: Evaluation, seconds: dict[str, float]) -> dict[str, Any]:
-        """What `result.json` holds."""
-        return result_record(self.made_, evaluation, seconds)
-
-    def _prepare(self, model: BlackBox, data: Data) -> Task:
-        return make_task(model, data, self.forget, self.method, self.preset, self.seed, self.settings)
-
-    def _train(
-        self,
-        task: Task,
-        learner: Learner,
-        run: Run | None,
-        history: list[Generation],
-        state: State,
-        watch: Watch | None,
-    ) -> WeightTuner:
-        settings = task.settings
-        valid = task.data.train.subset(task.split.valid)
-        optimizer = torch.optim.Adam(learner.groups())
-        ledger = Ledger(**history[-1].ledger) if history else Ledger()
-        best, merit, top = _restore(learner, optimizer, state), -np.inf, None
-        if history and history[-1].valid is not None:
-            top = history[-1].valid
-            merit = top.h if settings.merit == "h" else top.acc_mem
-        started = time.perf_counter() - (history[-1].seconds if history else 0.0)
-        while ledger.generations < settings.iterations and ledger.candidates < settings.limit:
-            found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
-            now = found.h if settings.merit == "h" else found.acc_mem
-            chosen = None
-            if now > merit:
-                merit, top, chosen = now, found, 0
-                best = [t.detach().clone() for t in learner.tensors()]
-            optimizer.zero_grad()
-            loss = learner.backward()
-            optimizer.step()
-            ledger.generations += 1
-            ledger.candidates += 1
-            ledger.prompts_encoded += 2 * len(task.forget)
-            ledger.image_queries += len(task.split.train) + len(valid)
-            generation = Generation(
-                number=ledger.generations,
-                losses=np.array([loss]),
-                candidates=ledger.candidates,
-                chosen=chosen,
-                valid=top,
-                ledger=ledger.as_dict(),
-                seconds=time.perf_counter() - started,
-            )
-            history.append(generation)
-            if run is not None:
-                run.append(generation)
-                size = 4 * sum(t.numel() * t.element_size() for t in learner.tensors())
-                if size <= SMALL or generation.number % 25 == 0 or generation.number == settings.iterations:
-                    run.write_state(_state(learner, optimizer, best))
-            if watch is not None:
-                watch(generation, settings)
-        if best is None or top is None:
-            raise RunError("the run has no weights yet")
-        with torch.no_grad():
-            for tensor, kept in zip(learner.tensors(), best, strict=True):
-                tensor.copy_(kept)
-        return self._learned(task, learner, run, history, top, ledger)
-
-    def _learned(
-        self, task: Task, learner: Learner, run: Run | None, history: list[Generation], valid: Scores, ledger: Ledger
-    ) -> WeightTuner:
-        self.model_ = task.model
-        self.settings_ = task.settings
-        self.class_names_ = task.data.class_names
-        self.forget_mask_ = task.forget
-        self.skipped_ = task.split.skipped
-        self.config_ = task.config()
-        self.learner_ = learner
-        self.history_ = history
-        self.valid_ = valid
-        self.ledger_ = ledger
-        self.made_ = task.made(valid, ledger)
-        if run is not None and task.settings.save_weights:
-            self._save_weights(run.folder)
-        return self
-
-    def _save_weights(self, folder: Path) -> None:
-        tensors = {f"{i:04}": t.detach().contiguous() for i, t in enumerate(self.learner_.tensors())}
+    def save(self, folder: Path) -> None:
+        """The trained weights, in the learner's order."""
+        tensors = {f"{i:04}": t.detach().contiguous() for i, t in enumerate(self.learner.tensors())}
         save_file(tensors, folder / "weights.safetensors")
+
+
+def train_weights(task: Task, run: Run | None, watch: Watch | None) -> Trained:
+    """Fine-tuning, CoOp with parameter update, and classifiers from scratch; goes on where the run stopped."""
+    settings, learner = task.settings, make_learner(task)
+    state = run.read_state() if run is not None and run.history else {}
+    history = [] if run is None else list(run.history)
+    valid = task.data.train.subset(task.split.valid)
+    optimizer = torch.optim.Adam(learner.groups())
+    ledger = Ledger(**history[-1].ledger) if history else Ledger()
+    best, merit, top = _restore(learner, optimizer, state), -np.inf, None
+    if history and history[-1].valid is not None:
+        top = history[-1].valid
+        merit = top.h if settings.merit == "h" else top.acc_mem
+    started = time.perf_counter() - (history[-1].seconds if history else 0.0)
+    while ledger.generations < settings.iterations and ledger.candidates < settings.limit:
+        found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
+        now = found.h if settings.merit == "h" else found.acc_mem
+        chosen = None
+        if now > merit:
+            merit, top, chosen = now, found, 0
+            best = [t.detach().clone() for t in learner.tensors()]
+        optimizer.zero_grad()
+        loss = learner.backward()
+        optimizer.step()
+        ledger.generations += 1
+        ledger.candidates += 1
+        ledger.prompts_encoded += 2 * len(task.forget)
+        ledger.image_queries += len(task.split.train) + len(valid)
+        generation = Generation(
+            number=ledger.generations,
+            losses=np.array([loss]),
+            candidates=ledger.candidates,
+            chosen=chosen,
+            valid=top,
+            ledger=ledger.as_dict(),
+            seconds=time.perf_counter() - started,
+        )
+        history.append(generation)
+        if run is not None:
+            run.append(generation)
+            size = 4 * sum(t.numel() * t.element_size() for t in learner.tensors())
+            if size <= SMALL or generation.number % 25 == 0 or generation.number == settings.iterations:
+                run.write_state(_state(learner, optimizer, best))
+        if watch is not None:
+            watch(generation, settings)
+    if best is None or top is None:
+        raise RunError("the run has no weights yet")
+    with torch.no_grad():
+        for tensor, kept in zip(learner.tensors(), best, strict=True):
+            tensor.copy_(kept)
+    trained = Trained(learner, top, ledger, history)
+    if run is not None and settings.save_weights:
+        trained.save(run.folder)
+    return trained
 
 
 def _state(learner: Learner, optimizer: torch.optim.Adam, best: list[torch.Tensor] | None) -> State:

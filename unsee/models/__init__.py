@@ -14,7 +14,7 @@ __all__ = ["BlackBox", "Bound", "FeatureCache", "Metered", "load_model"]
 def load_model(
     name: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32"
 ) -> BlackBox:
-    """The model of this name: `mini` (embedded), a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
+    """The model of this name: `mini` (embedded) or a folder in its form, a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
 
     An OpenCLIP weights file without its `open_clip_config.json` is named with its architecture: `ViT-B-16:FILE`.
     """
@@ -25,6 +25,8 @@ def load_model(
 
     if str(name) == "mini":
         return load_mini(cache)
+    if (Path(name) / "image.onnx").is_file():  # trained anew, in the embedded model's form
+        return load_mini(cache, Path(name), str(name))
     try:
         return load_clip(str(name), cache=cache, device=device, dtype=dtype)
     except MemoryError:
