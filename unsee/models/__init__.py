@@ -14,9 +14,10 @@ __all__ = ["BlackBox", "Bound", "FeatureCache", "Metered", "load_model"]
 def load_model(
     name: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32"
 ) -> BlackBox:
-    """The model of this name: `mini` (embedded) or a folder in its form, a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
+    """The model of this name: `mini` (embedded), a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
 
-    An OpenCLIP weights file without its `open_clip_config.json` is named with its architecture: `ViT-B-16:FILE`.
+    Also a folder in the embedded model's form. An OpenCLIP weights file without its `open_clip_config.json` is
+    named with its architecture: `ViT-B-16:FILE`.
     """
     if not str(name).strip():
         raise InputError("no model was named")
