@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from unsee import InputError
-from unsee.cluster import Address, run_on_ray
-from unsee.grid import Cell, Place, Result, run_all
+from unsee.cluster import Worker, run_on_ray
+from unsee.grid import Cell, Place, Result, limit_threads, run_all
 
 CELLS = [Cell("lcs", seed, ("cat", "dog"), "paper", {"iterations": 300, "shots": 4}) for seed in range(3)]
 
@@ -51,26 +51,26 @@ def told(result: Result) -> Result:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds workers through /proc")
-def test_a_killed_worker_costs_nothing_but_time(model, model_folder, data, image_folder, tmp_path):
+def test_a_killed_worker_costs_nothing_but_time(model, data, tmp_path):
     pytest.importorskip("ray")
-    address = Address(str(model_folder), str(image_folder), tmp_path / "ray")
     place, killed = Place(model, data, tmp_path / "ray"), []
     killer = threading.Thread(target=kill_one, args=(place, killed))
     killer.start()
-    done = {cell.seed: result for cell, result, _ in run_on_ray(address, None, place, CELLS)}
+    done = {cell.seed: result for cell, result, _ in run_on_ray(Worker(), None, place, CELLS)}
     killer.join()
     assert len(killed) == 1
     assert set(done) == {0, 1, 2}
     alone = Place(model, data, tmp_path / "serial")
-    for cell, result, _ in run_all(alone, CELLS):
-        assert told(done[cell.seed]) == told(result)
+    with limit_threads(1):  # as the workers have
+        serial = {cell.seed: result for cell, result, _ in run_all(alone, CELLS)}
+    for cell in CELLS:
+        assert told(done[cell.seed]) == told(serial[cell.seed])
         for name in ("prompt.safetensors", "prompt.json", "answers.safetensors", "picture.png"):
             assert (place.find(cell) / name).read_bytes() == (alone.find(cell) / name).read_bytes()
 
 
-def test_a_workers_error_is_the_users_one_line(model, model_folder, data, image_folder, tmp_path):
+def test_a_workers_error_is_the_users_one_line(model, data, tmp_path):
     pytest.importorskip("ray")
-    address = Address(str(model_folder), str(image_folder), tmp_path)
     wrong = Cell("lcs", 0, ("catt",), "paper", {"shots": 2})
     with pytest.raises(InputError, match="unknown class to forget 'catt'"):
-        list(run_on_ray(address, None, Place(model, data, tmp_path), [wrong]))
+        list(run_on_ray(Worker(), None, Place(model, data, tmp_path), [wrong]))

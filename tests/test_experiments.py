@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import pytest
 
@@ -121,10 +122,10 @@ level = true
 def test_a_grid_runs_what_is_missing_once_and_gives_ours_beside_the_papers(model, data, tmp_path):
     small, place, watched = parse("small", SMALL), Place(model, data, tmp_path), []
 
-    def watch(done, total, cell, result, seconds):
+    def watch(done, total, where, cell, result, seconds):
         watched.append((done, total, cell.method))
 
-    (found,) = reproduce([small], place, [0, 1], watch=watch)
+    (found,) = reproduce([(small, place)], [0, 1], watch=watch)
     assert [(line.row, line.point, line.seeds) for line in found.lines] == [
         ("Ours", "1", 2),
         ("Ours", "2", 2),
@@ -134,13 +135,13 @@ def test_a_grid_runs_what_is_missing_once_and_gives_ours_beside_the_papers(model
     assert found.model == model.card.name
     assert all(0 <= mean <= 100 for line in found.lines for mean, _ in line.ours.values())
     assert all(not line.paper for line in found.lines), "these are not the paper's images"
-    (again, twin) = reproduce([small, small], place, [0, 1], watch=watch)
+    (again, twin) = reproduce([(small, place), (small, place)], [0, 1], watch=watch)
     assert again == twin == found
     assert len(watched) == 6, "nothing was run again"
 
 
 def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every_time(model, data, tmp_path):
-    (found,) = reproduce([parse("small", SMALL)], Place(model, data, tmp_path / "runs"), [0, 1])
+    (found,) = reproduce([(parse("small", SMALL), Place(model, data, tmp_path / "runs"))], [0, 1])
     files = save([found], tmp_path / "a")
     assert [path.suffix for path in files] == [".csv", ".md", ".tex", ".png", ".svg"]
     with files[0].open(encoding="utf-8") as content:
@@ -199,9 +200,12 @@ def test_a_runs_fingerprint_follows_every_setting_and_nothing_else(model, data, 
 def test_the_command_lists_skips_and_prints_the_model_in_every_header(tmp_path, capsys):
     assert main(["reproduce"]) == 0
     assert "table-main" in capsys.readouterr().out
-    assert main(["reproduce", "table-main", "--data-dir", str(tmp_path)]) == 1
-    shown = capsys.readouterr().err
-    assert all(f"skipped: {name}" in shown for name in ("cifar10", "cifar100", "cub200", "imagenet30"))
-    assert "try --data demo" in shown
+    assert main(["reproduce", "table-main", "--data-dir", str(tmp_path), "--json"]) == 0
+    out, shown = capsys.readouterr()
+    assert all(f"skipped: {name} is not in" in shown for name in ("cifar10", "cifar100", "cub200", "imagenet30"))
+    assert "nothing was run; try --data demo" in shown
+    assert json.loads(out) == {"experiments": [], "files": []}
+    assert main(["reproduce", "table-main", "--data", "cifra10"]) == 1
+    assert "did you mean 'cifar10'" in capsys.readouterr().err
     assert main(["reproduce", "table-nothing"]) == 1
     assert "unknown table or figure" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from unsee.data import NAMED, load_data, whereabouts
-from unsee.errors import DataError, InputError, UnseeError
+from unsee.errors import InputError, UnseeError
 from unsee.models import BlackBox, Bound, FeatureCache, load_model
 from unsee.outcome import conclude
 from unsee.progress import Console
@@ -239,7 +239,13 @@ def compare_methods(
 @click.option(
     "--pretrained", multiple=True, metavar="METHOD=FOLDER", help="Weights for scratch-resnet18 or scratch-vit."
 )
-@click.option("--threads", type=click.IntRange(1), help="Threads of one run.  [default: all; on Ray 1]")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Threads of one run; results are the same to the last bit where this is.",
+)
 @click.option("--ray", "on_ray", is_flag=True, help="Runs side by side on a local Ray, one for each core.")
 @click.option("--ray-address", help="Runs on this Ray cluster.")
 @_shared(*MODEL_OPTIONS)
@@ -251,7 +257,7 @@ def reproduce_paper(
     out: Path,
     save: Path | None,
     pretrained: Sequence[str],
-    threads: int | None,
+    threads: int,
     on_ray: bool,
     ray_address: str | None,
     as_json: bool,
@@ -263,8 +269,8 @@ def reproduce_paper(
     WHAT is table-main, fig-contexts and so on, or all; without it, they are listed.
     """
     from unsee import exhibits, experiments
-    from unsee.cluster import Address, run_on_ray
-    from unsee.grid import Place, run_all
+    from unsee.cluster import Worker, run_on_ray
+    from unsee.grid import Place, limit_threads, run_all
     from unsee.reproduce import Runner, reproduce
 
     console = Console(as_json)
@@ -273,35 +279,28 @@ def reproduce_paper(
         return
     chosen = [experiments.load(name) for name in (experiments.names() if what == ("all",) else what)]
     numbers = _seeds(seeds)
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
+    wanted = []
     loaded = None
-    finished = []
     for name in sets or dict.fromkeys(name for experiment in chosen for name in experiment.data):
-        try:
-            images = _data(name, numbers[0], data_dir)
-        except DataError as error:
-            console.say(f"skipped: {name}: {error}")
+        if name in NAMED and NAMED[name].find(_data_dir(data_dir) / NAMED[name].folder) is None:
+            console.say(f"skipped: {name} is not in {_data_dir(data_dir)}; unsee data says how to get it")
             continue
+        images = _data(name, numbers[0], data_dir)
         loaded = loaded or _load(model, console, **where)
-        here = [experiment for experiment in chosen if sets or name in experiment.data]
         place = Place(loaded, images, out.resolve())
-        with ExitStack() as shown:
-            watch = shown.enter_context(console.grid(name))
-            if on_ray or ray_address:
-                cache = None if where["no_cache"] else _cache_dir(where["cache_dir"])
-                parts = (_name(model), _name(name), place.folder, numbers[0], _data_dir(data_dir), cache)
-                run: Runner = partial(
-                    run_on_ray, Address(*parts, where["device"], where["dtype"], threads or 1), ray_address
-                )
-            else:
-                run = partial(run_all, watch=shown.enter_context(console.tuning()))
-            weights = dict(map(_pair, pretrained))
-            finished += reproduce(here, place, numbers, pretrained=weights, run=run, watch=watch)
-    if not finished:
-        raise DataError("none of the data sets is there; try --data demo, or see: unsee data")
+        wanted += [(experiment, place) for experiment in chosen if sets or name in experiment.data]
+    if not wanted:
+        console.say("none of the data sets is there, so nothing was run; try --data demo")
+    weights = dict(map(_pair, pretrained))
+    with ExitStack() as shown, limit_threads(threads):
+        run: Runner
+        if on_ray or ray_address:
+            cache = None if where["no_cache"] else _cache_dir(where["cache_dir"])
+            parts = (_data_dir(data_dir), cache, numbers[0], where["device"], where["dtype"], threads)
+            run = partial(run_on_ray, Worker(*parts), ray_address)
+        else:
+            run = partial(run_all, watch=shown.enter_context(console.tuning()))
+        finished = reproduce(wanted, numbers, pretrained=weights, run=run, watch=console.grid())
     console.finished(finished, exhibits.save(finished, save) if save else [])
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from unsee.data import load_data
 from unsee.errors import MissingExtra, RunError, UnseeError
 from unsee.files import write_bytes
-from unsee.grid import Cell, Place, Result
+from unsee.grid import Cell, Place, Result, limit_threads
 from unsee.models import FeatureCache, load_model
 from unsee.runs import LOCK, RESULT
 
@@ -26,27 +26,24 @@ RETRIES = 5  # of a run whose worker died
 
 
 @dataclass(frozen=True)
-class Address:
-    """How a worker finds what the runs are of. Paths must mean the same on every machine."""
+class Worker:
+    """How a worker loads what the runs are of. Paths must mean the same on every machine."""
 
-    model: str
-    data: str
-    folder: Path
-    seed: int = 0  # of a folder of images that is halved by seed
     data_dir: Path | None = None
     cache_dir: Path | None = None
+    seed: int = 0  # of a folder of images that is halved by seed
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1  # of one run
 
-    def open(self) -> Place:
+    def load(self, model: str, data: str, folder: Path) -> Place:
         cache = None if self.cache_dir is None else FeatureCache(self.cache_dir)
-        model = load_model(self.model, cache=cache, device=self.device, dtype=self.dtype)
-        return Place(model, load_data(self.data, seed=self.seed, data_dir=self.data_dir), self.folder)
+        loaded = load_model(model, cache=cache, device=self.device, dtype=self.dtype)
+        return Place(loaded, load_data(data, seed=self.seed, data_dir=self.data_dir), folder)
 
 
 def run_on_ray(
-    address: Address, cluster: str | None, place: Place, cells: Sequence[Cell]
+    worker: Worker, cluster: str | None, place: Place, cells: Sequence[Cell]
 ) -> Iterator[tuple[Cell, Result, float]]:
     """As `grid.run_all`, but as many runs at once as there is room for; in the order they finish."""
     # Ray reports its use over the network unless told not to before it is imported.
@@ -58,12 +55,13 @@ def run_on_ray(
         raise MissingExtra("ray", "ray") from None
 
     _connect(ray, cluster)
-    gpus = 1 if address.device.startswith("cuda") else 0
-    limits = {"env_vars": {"OMP_NUM_THREADS": str(address.threads)}}
+    gpus = 1 if worker.device.startswith("cuda") else 0
+    limits = {"env_vars": {"OMP_NUM_THREADS": str(worker.threads)}}
     remote = ray.remote(_task).options(
-        num_cpus=address.threads, num_gpus=gpus, max_retries=RETRIES, runtime_env=limits, name="unsee run"
+        num_cpus=worker.threads, num_gpus=gpus, max_retries=RETRIES, runtime_env=limits, name="unsee run"
     )
-    waiting = {remote.remote(address, cell): cell for cell in cells}
+    where = (place.model.card.name, place.data.name, place.folder)
+    waiting = {remote.remote(worker, where, cell): cell for cell in cells}
     try:
         while waiting:
             (ready,), _ = ray.wait(list(waiting), num_returns=1)
@@ -92,21 +90,19 @@ def _connect(ray: Any, cluster: str | None) -> None:
         raise RunError(f"{where} cannot be reached: {str(error).splitlines()[0]}") from None
 
 
-def _task(address: Address, cell: Cell) -> tuple[Result, float, dict[str, bytes]]:
+def _task(worker: Worker, where: tuple[str, str, Path], cell: Cell) -> tuple[Result, float, dict[str, bytes]]:
     """One run, in a worker: its result, its seconds, and its folder's files."""
-    import torch
-
-    torch.set_num_threads(address.threads)
     started = time.perf_counter()
-    place = _opened(address)
-    result = place.run(cell)
+    with limit_threads(worker.threads):
+        place = _loaded(worker, *where)
+        result = place.run(cell)
     files = {path.name: path.read_bytes() for path in place.find(cell).iterdir() if path.name != LOCK}
     return result, time.perf_counter() - started, files
 
 
 @lru_cache(maxsize=1)  # a worker does many runs of one grid
-def _opened(address: Address) -> Place:
-    return address.open()
+def _loaded(worker: Worker, model: str, data: str, folder: Path) -> Place:
+    return worker.load(model, data, folder)
 
 
 def _keep(place: Place, cell: Cell, files: dict[str, bytes]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +74,19 @@ class Place:
             tuner = PromptTuner(cell.forget, cell.method, preset=cell.preset, seed=cell.seed, **cell.settings)
             tuner.fit(self.model, self.data, out=out, watch=watch)
         return conclude(tuner, self.data, self.test, out, {"tuning": time.perf_counter() - started})
+
+
+@contextmanager
+def limit_threads(threads: int) -> Iterator[None]:
+    """So many threads for the model, for a while. Sums over other numbers of threads may differ in the last bit."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def run_all(place: Place, cells: Iterable[Cell], watch: Watch | None = None) -> Iterator[tuple[Cell, Result, float]]:

@@ -18,7 +18,7 @@ from unsee.compare import Row
 from unsee.evaluation import Evaluation
 from unsee.exhibits import tabulate
 from unsee.experiments import Experiment
-from unsee.grid import Cell, Result
+from unsee.grid import Cell, Place, Result
 from unsee.learned import Watch
 from unsee.prompts import Answer, Prompt
 from unsee.records import Generation
@@ -154,23 +154,20 @@ class Console:
             table.add_row(e.name, e.paper, e.title, ", ".join(e.data))
         self._out.print(table)
 
-    @contextmanager
-    def grid(self, data: str) -> Iterator[Callable[[int, int, Cell, Result, float], None]]:
+    def grid(self) -> Callable[[int, int, Place, Cell, Result, float], None]:
         """A line for every run of a grid, with the time left over all of it."""
         started = time.monotonic()
 
-        def watch(done: int, total: int, cell: Cell, result: Result, seconds: float) -> None:
+        def watch(done: int, total: int, place: Place, cell: Cell, result: Result, seconds: float) -> None:
             left = (time.monotonic() - started) / done * (total - done)
-            changed = ", ".join(f"{name} {value}" for name, value in cell.settings.items())
-            what = f"{data} {cell.method} seed {cell.seed}, forgetting {len(cell.forget)}" + (
-                changed and f", {changed}"
-            )
+            parts = [f"{Path(place.data.name).name} {cell.method} seed {cell.seed}", f"forgetting {len(cell.forget)}"]
+            what = ", ".join(parts + [f"{name} {value}" for name, value in cell.settings.items()])
             self.say(
                 f"run {done} of {total}, about {_duration(left)} left: {what}: "
                 f"H {100 * result['test']['h']:.2f} ({seconds:.0f} s)"
             )
 
-        yield watch
+        return watch
 
     def finished(self, found: Sequence[Finished], files: Sequence[Path]) -> None:
         """Ours beside the paper's, the model named in every header."""

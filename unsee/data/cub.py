@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from unsee.data.folder import spaced
+from unsee.data.texts import read_text
 from unsee.errors import DataError
 from unsee.images import FileSource, labelled
 from unsee.records import Data
@@ -106,12 +107,7 @@ def _same_images(path: Path, found: Lines, images: Lines) -> None:
 
 def _numbered(path: Path) -> Lines:
     """Lines of a number and something more; refuses numbers that come twice."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: damaged, it is no text") from None
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
+    text = read_text(path)
     found: Lines = {}
     for line, content in enumerate(text.splitlines(), 1):
         number, _, rest = content.strip().partition(" ")

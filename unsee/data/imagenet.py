@@ -26,6 +26,7 @@ import numpy as np
 from unsee.data.folder import class_folders, list_images, official_folders, read_classes
 from unsee.data.names import IMAGENET30
 from unsee.data.synsets import read_names
+from unsee.data.texts import read_text
 from unsee.errors import DataError
 from unsee.images import FileSource, Images, labelled
 from unsee.records import Data
@@ -134,12 +135,7 @@ def _all_labelled(path: Path, where: Mapping[str, str], found: Mapping[str, int]
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
     """Line number, image without its ending, and label, of a label file."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: damaged, it is no text") from None
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
+    lines = read_text(path).splitlines()
     heading = path.suffix == ".csv"
     for line, content in enumerate(lines[heading:], 1 + heading):
         fields = content.replace(",", " ", 1).split() if heading else content.split()

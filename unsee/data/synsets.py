@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from unsee.data.texts import read_text
 from unsee.errors import DataError
 
 FILES = ("classnames.txt", "LOC_synset_mapping.txt", "imagenet_class_index.json")
@@ -31,12 +32,7 @@ def read_names(folder: Path) -> dict[str, str]:
     path = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if path is None:
         raise DataError(f"{folder}: no file with ImageNet's class names; looked for {', '.join(FILES)}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: damaged, it is no text") from None
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
+    text = read_text(path)
     return distinct(_from_json(path, text) if path.suffix == ".json" else _from_lines(path, text))
 
 
