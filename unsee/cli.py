@@ -377,7 +377,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         cli.main(arguments, prog_name="unsee", standalone_mode=False)
     except click.Abort:
-        click.echo("interrupted; a run goes on with: unsee resume RUN", err=True)
+        click.echo(
+            "interrupted; go on with: unsee resume RUN (after compare or reproduce: the same command again)", err=True
+        )
         return 130
     except click.ClickException as error:
         error.show()
