@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unsee import InputError
+from unsee import InputError, RunError
 from unsee.cluster import Worker, run_on_ray
 from unsee.grid import Cell, Place, Result, limit_threads, run_all
 
@@ -67,6 +67,15 @@ def test_a_killed_worker_costs_nothing_but_time(model, data, tmp_path):
         assert told(done[cell.seed]) == told(serial[cell.seed])
         for name in ("prompt.safetensors", "prompt.json", "answers.safetensors", "picture.png"):
             assert (place.find(cell) / name).read_bytes() == (alone.find(cell) / name).read_bytes()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "127.0.0.1:nine"])
+def test_a_cluster_that_is_not_there_is_named_at_once(address, model, data, tmp_path):
+    pytest.importorskip("ray")
+    started = time.monotonic()
+    with pytest.raises(RunError, match=f"no Ray cluster at {address} .*RAY_AUTH_TOKEN"):
+        list(run_on_ray(Worker(), address, Place(model, data, tmp_path), CELLS[:1]))
+    assert time.monotonic() - started < 60
 
 
 def test_a_workers_error_is_the_users_one_line(model, data, tmp_path):

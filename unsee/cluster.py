@@ -8,6 +8,7 @@ and the same as without Ray.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -83,11 +84,17 @@ def run_on_ray(
 
 
 def _connect(ray: Any, cluster: str | None) -> None:
+    if cluster is None:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+        return
+    host, colon, port = cluster.removeprefix("ray://").rpartition(":")
     try:
-        ray.init(address=cluster, include_dashboard=False, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        where = f"Ray at {cluster}" if cluster else "a local Ray"
-        raise RunError(f"{where} cannot be reached: {str(error).splitlines()[0]}") from None
+        if colon:  # Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        ray.init(address=cluster, log_to_driver=False, logging_level="error")
+    except (OSError, ValueError, RuntimeError) as error:
+        hint = "If the cluster asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as it has them"
+        raise RunError(f"no Ray cluster at {cluster} ({str(error).splitlines()[0]}). {hint}") from None
 
 
 def _task(worker: Worker, where: tuple[str, str, Path], cell: Cell) -> tuple[Result, float, dict[str, bytes]]:
