@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unsee.charts import MANY_CLASSES, Series, as_png, as_svg, bars, confusion, line_chart, panels
+from unsee.charts import MANY_CLASSES, Series, as_png, as_svg, bars, confusion, panels
 
 LINES = [Series("lcs", [1, 2, 3], [0.1, 0.5, 0.6], [0.1, 0.1, 0]), Series("bbt", [1, 2, 3], [0.3, 0.4, 0.4])]
 
@@ -21,7 +21,7 @@ def counts(classes):
 
 def every_chart():
     names, gone = ["cat", "dog", "frog"], [False, True, False]
-    yield line_chart(LINES, "contexts", "H", "H of mini")
+    yield panels([("H of mini", LINES)], "contexts", "H")
     yield panels([("H", LINES), ("Err_for", LINES)], "contexts", "%")
     yield bars(names, [0.9, 0.8, float("nan")], [0.9, 0.1, float("nan")], gone)
     yield confusion(counts(3), counts(3), names, gone)
@@ -33,7 +33,7 @@ def words(figure):
 
 
 def test_a_png_is_fine_enough_for_print():
-    with Image.open(io.BytesIO(as_png(line_chart(LINES)))) as picture:
+    with Image.open(io.BytesIO(as_png(panels([("H", LINES), ("Err_for", LINES)])))) as picture:
         assert picture.size[0] >= 1200
 
 
@@ -73,18 +73,8 @@ def test_lines_differ_in_dashes_and_markers_not_in_colour_alone():
 
 def test_x_may_be_labels_and_keeps_their_order():
     labels = ["20 : 5", "400 : 100", "40 : 10"]
-    figure = line_chart([Series("lcs", labels, [1, 2, 3], [0.1, 0.1, 0.1])], "d_s : d_u", "H")
+    figure = panels([("H", [Series("lcs", labels, [1, 2, 3], [0.1, 0.1, 0.1])])], "d_s : d_u")
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == labels
-
-
-def test_names_stand_at_the_ends_of_lines_and_do_not_overlap():
-    same = [Series(name, [1, 2], [0, 1]) for name in ("lcs", "bbt", "coop")]
-    figure = line_chart(same)
-    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
-    assert min(np.diff(heights)) > 0.05
-    assert figure.legends == []
-    long = [Series(f"a name that does not fit beside a line {i}", [1, 2], [0, 1]) for i in range(2)]
-    assert len(line_chart(long).legends) == 1
 
 
 def test_panels_share_one_legend():

@@ -43,7 +43,7 @@ STYLE: dict[str, Any] = {
 MANY_POINTS = 12  # from here on a spread is a band, not bars
 MANY_CLASSES = 60  # beyond, classes are no longer drawn one by one
 FEW_CLASSES = 15  # up to here a cell has room for its number
-LONG_NAME = 22  # letters that still fit at the end of a line
+LONG_NAME = 22  # letters of a class name that fit beside a chart
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,6 @@ class Series:
     x: Sequence[float | str]
     y: Sequence[float]
     spread: Sequence[float] | None = None
-
-
-def line_chart(series: Sequence[Series], x_label: str = "", y_label: str = "", title: str = "") -> Figure:
-    """Lines with their spread, named at their ends, or in a legend where the names do not fit there."""
-    with _style():
-        figure = Figure(figsize=(6.4, 3.8))
-        axes = figure.add_subplot()
-        _lines(axes, series, [s.name for s in series])
-        axes.set(xlabel=x_label, ylabel=y_label, title=title)
-        if len(series) > 1 and not _name_at_ends(axes, series):
-            _legend(figure, [s.name for s in series])
-        return figure
 
 
 def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_label: str = "") -> Figure:
@@ -179,25 +167,6 @@ def _look(i: int) -> dict[str, Any]:
 
 def _texts(series: Series) -> bool:
     return any(isinstance(x, str) for x in series.x)
-
-
-def _name_at_ends(axes: Axes, series: Sequence[Series]) -> bool:
-    """Writes each name beside the end of its line; not if lines end at different x, or names are long or many."""
-    ends = {s.x[-1] for s in series if len(s.x)}
-    if len(series) > 7 or len(ends) != 1 or max(len(s.name) for s in series) > LONG_NAME:
-        return False
-    low, high = axes.get_ylim()
-    wanted = [(s.y[-1] - low) / (high - low) for s in series]
-    if not np.isfinite(wanted).all():
-        return False
-    axes.set_ylim(low, high)
-    place = -1.0
-    for i in sorted(range(len(series)), key=lambda i: wanted[i]):
-        place = max(wanted[i], place + 0.065)  # of the height, for one line of text
-        look = _look(i)
-        axes.plot([1.02, 1.1], [place, place], transform=axes.transAxes, clip_on=False, markevery=(1, 2), **look)
-        axes.text(1.12, place, series[i].name, transform=axes.transAxes, color=look["color"], va="center")
-    return True
 
 
 def _legend(figure: Figure, names: Sequence[str]) -> None:
