@@ -12,6 +12,8 @@ import numpy as np
 
 from unsee.errors import DataError
 
+_RECONSTRUCT = np.empty(0).__reduce__()[0]  # what makes an array again, wherever this NumPy keeps it
+
 
 def read_pickle(path: Path, content: bytes | None = None) -> dict[Any, Any]:
     """The dictionary in a pickle of numbers, texts and arrays; content: the file's bytes, if already read."""
@@ -38,7 +40,7 @@ class _OnlyArrays(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):
-            return np._core.multiarray._reconstruct  # type: ignore[attr-defined]
+            return _RECONSTRUCT
         if (module, name) == ("numpy", "ndarray"):
             return np.ndarray
         if (module, name) == ("numpy", "dtype"):
