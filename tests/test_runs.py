@@ -5,7 +5,7 @@ import pytest
 
 from unsee import RunError, Scores
 from unsee.records import Generation
-from unsee.runs import Run, read_config, read_result
+from unsee.runs import Run, check_whole, read_config, read_result
 
 
 def generation(number, losses=(1.5, 2.5), **more):
@@ -98,6 +98,18 @@ def test_overwriting_removes_only_the_runs_own_files(tmp_path):
     with Run.create(folder, {}, overwrite=True) as run:
         run.append(generation(1))
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_other_settings_take_the_old_result_away_and_the_same_ones_keep_it(tmp_path):
+    with Run.create(tmp_path / "run", {"settings": 1}) as run:
+        run.append(generation(1))
+        run.write_result({"test": 1})
+    with Run.open(tmp_path / "run") as run:
+        run.write_config({"settings": 1})
+        assert check_whole(tmp_path / "run")
+        run.write_config({"settings": 2})
+        assert not check_whole(tmp_path / "run")
+    assert read_config(tmp_path / "run") == {"settings": 2}
 
 
 def test_a_second_writer_is_kept_out(tmp_path):

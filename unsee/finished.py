@@ -12,9 +12,8 @@ import numpy as np
 
 from unsee.errors import RunError
 from unsee.records import Ints, Mask
-from unsee.runs import ANSWERS, CONFIG, JOURNAL, check_whole, read_answers, read_config, read_result
+from unsee.runs import ANSWERS, CONFIG, JOURNAL, PICTURE, check_whole, read_answers, read_config, read_result
 
-PICTURE = "picture.png"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _CONFIG = ("settings", "class_names", "model", "data")
 _SCORED = ("zero_shot", "test", "label_mask", "per_class", "entropy_forgotten", "ledger", "seconds")

@@ -9,7 +9,7 @@ from typing import Any
 from unsee.models import Bound
 from unsee.picture import before_after
 from unsee.records import Data
-from unsee.runs import Run
+from unsee.runs import PICTURE, Run
 from unsee.tuner import PromptTuner
 
 
@@ -25,6 +25,6 @@ def conclude(tuner: PromptTuner, data: Data, test: Bound, out: Path, seconds: di
     result = tuner.result(found, seconds) | {"train": tuner.score(shots).as_dict()}
     with Run.open(out) as run:
         run.write_answers(found.arrays() | {"labels": data.test.labels})
-        before_after(data.test, found, tuner.forget_mask_).save(out / "picture.png")
+        before_after(data.test, found, tuner.forget_mask_).save(out / PICTURE)
         run.write_result(result)
     return result

@@ -23,6 +23,7 @@ from unsee.learned import Watch
 from unsee.prompts import Answer, Prompt
 from unsee.records import Generation
 from unsee.reproduce import Finished
+from unsee.runs import PICTURE
 from unsee.settings import Settings
 
 WIDE = 140  # columns of a table where there is no terminal to fit
@@ -90,7 +91,7 @@ class Console:
         ledger = result["ledger"]
         self._out.print(
             f"{ledger['candidates']} candidates, {ledger['image_queries']} image queries, "
-            f"{result['seconds']['tuning']:.1f} s\nrun: {run}\npicture: {run / 'picture.png'}",
+            f"{result['seconds']['tuning']:.1f} s\nrun: {run}\npicture: {run / PICTURE}",
             soft_wrap=True,
         )
 

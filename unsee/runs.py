@@ -25,9 +25,9 @@ from unsee.files import write_bytes, write_json
 from unsee.records import Doubles, Generation, Scores
 
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
-STATE, ANSWERS = "checkpoint.safetensors", "answers.safetensors"
+STATE, ANSWERS, PICTURE = "checkpoint.safetensors", "answers.safetensors", "picture.png"
 LOCK = ".lock"
-FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, "prompt.safetensors", "prompt.json", "picture.png")
+FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, "prompt.safetensors", "prompt.json", PICTURE)
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:
@@ -120,7 +120,9 @@ class Run:
         return arrays
 
     def write_config(self, config: dict[str, Any]) -> None:
+        """Goes on under other settings, such as a larger budget; a result of the old ones would pass for theirs."""
         if config != self.config:
+            (self.folder / RESULT).unlink(missing_ok=True)
             write_json(self.folder / CONFIG, config)
             self.config = config
 
