@@ -1,16 +1,44 @@
 """Make a black-box vision-language model unsee the classes you name."""
 
-from unsee.data import load_data
-from unsee.errors import DataError, ImageError, InputError, MissingExtra, ModelError, RunError, UnseeError
-from unsee.images import Images, as_images
-from unsee.models import FeatureCache, load_model
-from unsee.prompts import Answer, Prompt, load_prompt
-from unsee.provenance import version
-from unsee.records import Card, Data, Ledger, Scores
-from unsee.settings import Settings
-from unsee.tuner import PromptTuner
+from __future__ import annotations
 
-__version__ = version()
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unsee.data import load_data
+    from unsee.errors import DataError, ImageError, InputError, MissingExtra, ModelError, RunError, UnseeError
+    from unsee.images import Images, as_images
+    from unsee.models import FeatureCache, load_model
+    from unsee.runs.prompt import Answer, Prompt, load_prompt
+    from unsee.settings import Settings
+    from unsee.tuner import PromptTuner
+    from unsee.types import Card, Data, Ledger, Scores
+
+# Where each public name is; it is imported when it is first used, so that `import unsee` takes no time.
+_WHERE = {
+    "Answer": "runs.prompt",
+    "Card": "types",
+    "Data": "types",
+    "DataError": "errors",
+    "FeatureCache": "models",
+    "ImageError": "errors",
+    "Images": "images",
+    "InputError": "errors",
+    "Ledger": "types",
+    "MissingExtra": "errors",
+    "ModelError": "errors",
+    "Prompt": "runs.prompt",
+    "PromptTuner": "tuner",
+    "RunError": "errors",
+    "Scores": "types",
+    "Settings": "settings",
+    "UnseeError": "errors",
+    "as_images": "images",
+    "load_data": "data",
+    "load_model": "models",
+    "load_prompt": "runs.prompt",
+}
 __all__ = [
     "Answer",
     "Card",
@@ -34,3 +62,15 @@ __all__ = [
     "load_model",
     "load_prompt",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("unsee.versions").version()
+    if name in _WHERE:
+        return getattr(import_module(f"unsee.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'unsee' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

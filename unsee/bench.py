@@ -32,8 +32,8 @@ from unsee.models.checkpoints import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.local import LocalBound, LocalModel
 from unsee.models.tokenizers import ClipTokenizer
-from unsee.records import Data, Floats
 from unsee.tuner import PromptTuner
+from unsee.types import Data, Floats
 
 POPULATION = 20
 TEXTS = 200  # classes that (b) encodes in one batch

@@ -5,7 +5,8 @@ UnseeError
 ├── DataError       a data set that is missing, too small or damaged
 │   └── ImageError  one image that cannot be read
 ├── ModelError      a model that cannot be loaded, or answers nonsense
-├── RunError        a run folder that is missing, torn, taken, or belongs to something else
+├── RunError        a run folder that is missing, damaged, taken, or belongs to something else
+│   └── RunInUse    another process is writing to it now
 └── MissingExtra    an optional package that is not installed
 """
 
@@ -44,7 +45,11 @@ class ModelError(UnseeError, RuntimeError):
 
 
 class RunError(UnseeError, RuntimeError):
-    """A run folder that is missing, torn, taken, or belongs to something else."""
+    """A run folder that is missing, damaged, taken, or belongs to something else."""
+
+
+class RunInUse(RunError):
+    """A run folder that another process is writing to now."""
 
 
 class MissingExtra(UnseeError, ImportError):

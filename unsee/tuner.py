@@ -4,46 +4,51 @@ learned ends in an underscore. With `out=` the run is a folder that survives a k
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unsee.baselines import METHOD_OF
-from unsee.errors import InputError
-from unsee.evaluation import Evaluation, from_confidences, result_record
+from unsee import methods
+from unsee.class_names import read_names
+from unsee.errors import InputError, RunError
 from unsee.images import Anything, Images, as_images
-from unsee.learned import Learned, Watch
-from unsee.loop import TunedPrompt, tune_prompt
-from unsee.models import BlackBox, Bound
-from unsee.prompts import Prompt, plain_names
-from unsee.records import Data, Floats, Scores
-from unsee.runs import Run
-from unsee.scores import answers
-from unsee.task import Task, make_task
+from unsee.methods.recorder import Recorder, Say, Watch
+from unsee.methods.registry import METHODS
+from unsee.methods.task import Task, TunedContexts, make_task
+from unsee.metrics import answers, scores
+from unsee.models.black_box import BlackBox, BoundImages, bind
+from unsee.runs.evaluation import Evaluation, evaluate
+from unsee.runs.folder import PICTURE, RunFolder
+from unsee.runs.identity import describe_run, identify
+from unsee.runs.prompt import Prompt
+from unsee.runs.records import ConfigRecord, ResultRecord
+from unsee.settings import EXTENDABLE, check_names
+from unsee.types import Data, Floats, Scores
 
 
 class PromptTuner:
-    """Makes a model no longer recognise the classes in `forget`, and still the rest.
+    """Makes a model no longer recognise the classes in `forget`, and keep recognising the rest.
 
-    `method` is the paper's, or one of its rivals: all have this face. Any setting of `unsee.Settings` may be given
-    by name; what is not comes from the preset's entry for the data set.
+    `method` is the paper's or one of its rivals; all have this interface. Any setting of `unsee.Settings` may be given
+    by name; the others come from the preset's sizes for the model and data set.
     """
 
     def __init__(
         self, forget: str | Sequence[str], method: str = "lcs", *, preset: str = "tuned", seed: int = 0, **settings: Any
     ) -> None:
-        self.forget = plain_names(forget)
+        self.forget = read_names(forget)
         self.method = method
         self.preset = preset
         self.seed = seed
         self.settings = settings
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> PromptTuner:
+    def from_config(cls, config: ConfigRecord) -> PromptTuner:
         """The tuner whose run has this config."""
-        settings = dict(config["settings"])
+        settings = config.settings.as_dict()
         method, preset, seed = (settings.pop(key) for key in ("method", "preset", "seed"))
-        return cls(config["forget"], method, preset=preset, seed=seed, **settings)
+        return cls(config.forget, str(method), preset=str(preset), seed=int(seed or 0), **settings)
 
     def fit(
         self,
@@ -53,45 +58,75 @@ class PromptTuner:
         out: str | Path | None = None,
         overwrite: bool = False,
         watch: Watch | None = None,
+        say: Say | None = None,
     ) -> PromptTuner:
-        """Tunes; with `out`, as a run folder that can be resumed."""
+        """Tunes; with `out`, as a run folder that can be resumed.
+
+        watch is called after every generation, say with sentences such as warnings.
+        """
         task = self._task(model, data)
+        config = describe_run(task)
         if out is None:
-            return self._learn(task, None, watch)
-        with Run.create(out, task.config(), overwrite) as run:
-            return self._learn(task, run, watch)
+            return self._learn(task, config, None, watch, say)
+        with RunFolder.create(out, config, overwrite) as run:
+            return self._learn(task, config, run, watch, say)
 
     def resume(
-        self, model: BlackBox, data: Data, out: str | Path, *, watch: Watch | None = None, **longer: int | None
+        self,
+        model: BlackBox,
+        data: Data,
+        out: str | Path,
+        *,
+        watch: Watch | None = None,
+        say: Say | None = None,
+        **longer: int | None,
     ) -> PromptTuner:
-        """Goes on with a run folder exactly where it stopped; `longer` may raise its budget or iterations."""
-        with Run.open(out) as run:
-            self.settings = self.settings | {name: value for name, value in longer.items() if value is not None}
+        """Continues a run folder exactly where it stopped; `longer` may raise its budget or iterations."""
+        check_names(longer)
+        for name in longer:
+            if name not in EXTENDABLE:
+                raise InputError(f"a run is resumed with other {' or '.join(EXTENDABLE)} only, not {name}")
+        with RunFolder.open(out) as run:
+            then = run.config.settings
+            lengths = {name: getattr(then, name) for name in EXTENDABLE}
+            given = {name: value for name, value in (self.settings | longer).items() if value is not None}
+            self.settings = {**self.settings, **lengths, **{k: v for k, v in given.items() if k in EXTENDABLE}}
             task = self._task(model, data)
-            task.check_same(run)
-            run.write_config(task.config())
-            return self._learn(task, run, watch)
+            config = describe_run(task)
+            _check_same(run, config)
+            run.write_config(config)
+            return self._learn(task, config, run, watch, say)
 
     def predict(self, images: Anything) -> list[str]:
         """The class each image is now taken for."""
-        return [self.class_names_[i] for i in answers(self.learned_.confidences(as_images(images)))]
+        found = self.fitted_.confidences(bind(self.model_, as_images(images), self.class_names_))
+        return [self.class_names_[i] for i in answers(found)]
 
-    def score(self, images: Images) -> Scores:
+    def score(self, images: Images | BoundImages) -> Scores:
         """H, Err_for and Acc_mem on labelled images."""
-        return self.evaluate(images).tuned
+        bound = self._bound(images)
+        return scores(answers(self.fitted_.confidences(bound)), bound.labels, self.forget_mask_)
 
-    def evaluate(self, images: Images, bound: Bound | None = None) -> Evaluation:
-        """Labelled images, beside zero-shot and label mask; `bound` if the model is bound to them already."""
-        bound = bound or self.model_.bind(images, self.class_names_)
-        plain, tuned = bound.zero_shot(self.settings_.template), self.learned_.confidences(images, bound)
-        return from_confidences(plain, tuned, images.labels, self.forget_mask_)
+    def evaluate(self, images: Images | BoundImages) -> Evaluation:
+        """Scores on labelled images, beside zero-shot and label mask."""
+        bound = self._bound(images)
+        plain = bound.zero_shot(self.settings_.template)
+        return evaluate(plain, self.fitted_.confidences(bound), bound.labels, self.forget_mask_)
 
     @property
     def prompt(self) -> Prompt:
         """The artefact to deploy."""
-        if not isinstance(self.learned_, TunedPrompt):
+        if not isinstance(self.fitted_, TunedContexts):
             raise InputError(f"method {self.method!r} tunes no prompt")
-        return self.learned_.prompt
+        card, config = self.model_.card, self.config_
+        return Prompt(
+            self.fitted_.contexts,
+            self.class_names_,
+            config.forget,
+            card.name,
+            card.fingerprint,
+            self.settings_.template,
+        )
 
     @property
     def contexts_(self) -> Floats:
@@ -100,27 +135,104 @@ class PromptTuner:
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Writes the whole run as a folder, after the fact."""
-        with Run.create(out, self.config_, overwrite) as run:
+        with RunFolder.create(out, self.config_, overwrite) as run:
             for generation in self.history_:
                 run.append(generation)
-        self.learned_.save(Path(out))
+            if self._recorder.state:
+                run.write_state(self._recorder.state)
+            self._save_fitted(run)
 
-    def result(self, evaluation: Evaluation, seconds: dict[str, float]) -> dict[str, Any]:
+    def finish(self, out: str | Path, test: BoundImages, shots: Images) -> ResultRecord:
+        """Scores the test images and completes the run folder: answers, picture, result.
+
+        The result is written last: a folder that has one is whole.
+        """
+        from unsee.runs.picture import before_after
+
+        started = time.perf_counter()
+        found = self.evaluate(test)
+        result = self.result(found, self.score(shots), time.perf_counter() - started)
+        with RunFolder.open(out, wait=60) as run:
+            run.write_answers(found.arrays() | {"labels": test.labels})
+            before_after(test.images, found, self.forget_mask_).save(run.folder / PICTURE)
+            run.write_result(result)
+        return result
+
+    def result(self, found: Evaluation, train: Scores, seconds: float = 0.0) -> ResultRecord:
         """What `result.json` holds."""
-        return result_record(self.made_, evaluation, seconds)
+        s, config = self.settings_, self.config_
+        return ResultRecord(
+            method=s.method,
+            preset=s.preset,
+            seed=s.seed,
+            model=config.model.name,
+            data=config.data.name,
+            forget=config.forget,
+            zero_shot=found.zero_shot,
+            valid=self.valid_,
+            test=found.tuned,
+            label_mask=found.label_mask,
+            per_class=found.per_class(self.class_names_),
+            entropy_forgotten=found.entropy_forgotten,
+            access=METHODS[s.method].sees,
+            ledger=self.ledger_,
+            seconds={"tuning": round(self._recorder.seconds, 3), "evaluation": round(seconds, 3)},
+            train=train,
+            warnings=tuple(self.warnings_),
+        )
 
     def _task(self, model: BlackBox, data: Data) -> Task:
         return make_task(model, data, self.forget, self.method, self.preset, self.seed, self.settings)
 
-    def _learn(self, task: Task, run: Run | None, watch: Watch | None) -> PromptTuner:
-        learned: Learned = METHOD_OF.get(self.method, tune_prompt)(task, run, watch)
-        self.learned_ = learned
+    def _bound(self, images: Images | BoundImages) -> BoundImages:
+        return images if isinstance(images, BoundImages) else bind(self.model_, images, self.class_names_)
+
+    def _learn(
+        self, task: Task, config: ConfigRecord, run: RunFolder | None, watch: Watch | None, say: Say | None
+    ) -> PromptTuner:
+        recorder = Recorder(task.settings, run, watch, say)
+        self.fitted_ = methods.fit(task, recorder)
+        self._recorder = recorder
         self.model_ = task.model
         self.settings_ = task.settings
-        self.config_ = task.config()
+        self.config_ = config
         self.class_names_ = task.data.class_names
         self.forget_mask_ = task.forget
         self.skipped_ = task.split.skipped
-        self.valid_, self.history_, self.ledger_ = learned.valid, learned.history, learned.ledger
-        self.made_ = task.made(learned.valid, learned.ledger)
+        if recorder.best.scores is None:
+            raise RunError("the run has no validation scores")
+        self.valid_, self.history_, self.ledger_ = recorder.best.scores, recorder.history, recorder.ledger
+        self.warnings_ = recorder.warnings
+        if run is not None:
+            self._save_fitted(run)
         return self
+
+    def _save_fitted(self, run: RunFolder) -> None:
+        if isinstance(self.fitted_, TunedContexts):
+            self.prompt.save(run.folder)
+        elif self.settings_.save_weights and METHODS[self.method].sees in ("weights", "nothing"):
+            from unsee.methods.training import TrainedWeights
+
+            if isinstance(self.fitted_, TrainedWeights):
+                run.write_weights(self.fitted_.arrays())
+
+
+def _check_same(run: RunFolder, now: ConfigRecord) -> None:
+    """Refuses to continue a run as another one: its losses would be replayed through a search that never saw them."""
+    different = identify(run.config).difference(identify(now))
+    if different is not None:
+        raise RunError(f"{run.folder} cannot be resumed as another run: {different}")
+    done = run.history[-1] if run.history else None
+    if done is not None and (
+        now.settings.iterations < done.number - done.partial or now.settings.limit < done.candidates
+    ):
+        raise RunError(
+            f"{run.folder} has tried {done.candidates} candidates in {done.number} generations already; "
+            "it cannot be resumed with less"
+        )
+    method, then, planned = now.settings.method, run.config.settings.iterations, now.settings.iterations
+    if METHODS[method].planned_steps and planned != then and run.history:
+        raise RunError(
+            f"{run.folder}: {method} plans its step sizes over all of its {then} iterations, so it cannot be continued "
+            f"to {planned}; start a new run with --iterations {planned}"
+        )

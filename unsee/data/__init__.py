@@ -8,7 +8,7 @@ from unsee.data.catalogue import NAMED, Known, whereabouts
 from unsee.data.demo import load_demo
 from unsee.data.folder import load_folder
 from unsee.errors import DataError, unknown
-from unsee.records import Data
+from unsee.types import Data
 
 __all__ = ["NAMED", "Known", "load_data", "load_folder", "whereabouts"]
 

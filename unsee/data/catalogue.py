@@ -16,7 +16,7 @@ from unsee.data.cifar import TEN, find_cifar10, find_cifar100, load_cifar10, loa
 from unsee.data.cub import find_cub200, load_cub200
 from unsee.data.demo import FOLDER
 from unsee.data.imagenet import find_imagenet, find_imagenet30, load_imagenet, load_imagenet30
-from unsee.records import Data
+from unsee.types import Data
 
 CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
@@ -34,7 +34,7 @@ class Known:
     find: Callable[[Path], str | None]  # folder -> the form it holds, if any; cheap
     load: Callable[[Path], Data]
 
-    def row(self, data_dir: Path) -> dict[str, Any]:
+    def row(self, data_dir: Path) -> Mapping[str, Any]:
         """Whether it is there, where it was looked for, and how to get it."""
         place = data_dir / self.folder
         form = self.find(place)
@@ -42,6 +42,8 @@ class Known:
             "name": self.name,
             "found": form is not None,
             "form": form,
+            "place": str(place),
+            "short": "–" if form else self.short,
             "where": f"{place}" + (f" ({form})" if form else ""),
             "get": self.how_to_get(place),
             "layout": self.layout,
@@ -49,16 +51,22 @@ class Known:
             "archives": dict(self.archives),
         }
 
+    @property
+    def short(self) -> str:
+        """How to get it, in a few words."""
+        return "unsee data get cifar10" if self.folder == "cifar10" else f"download from {self.page}"
+
     def how_to_get(self, place: Path) -> str:
-        """One line: what to fetch from where, and what has to lie in this folder then."""
+        """One line: what to fetch from where, and what this folder must then hold."""
         files = [name + (f" (md5 {md5})" if md5 else " (no checksum published)") for name, md5 in self.archives.items()]
         what = self.get.format(archives=", ".join(files), page=self.page, place=place)
         return f"{what}; wanted there: {self.layout}. --data-dir names another data folder"
 
 
-def whereabouts(data_dir: Path) -> list[dict[str, Any]]:
+def whereabouts(data_dir: Path) -> list[Mapping[str, Any]]:
     """Every data set that has a name, the embedded one first."""
-    embedded = {"name": "demo", "found": True, "where": str(FOLDER), "get": "embedded: 3,000 images of CIFAR-10"}
+    about = "embedded: 3,000 images of CIFAR-10"
+    embedded = {"name": "demo", "found": True, "place": "embedded", "short": "–", "where": str(FOLDER), "get": about}
     return [embedded, *(known.row(data_dir) for known in NAMED.values())]
 
 
@@ -136,7 +144,7 @@ _EVERY = (
             "ILSVRC2012_img_train.tar": "1d675b47d978889d74fa0da5fadfb00e",
             "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
         },
-        get="both of {archives} from {page}, unpacked in {place}, one folder a class",
+        get="both of {archives} from {page}, unpacked in {place}, one folder per class",
         find=find_imagenet,
         load=load_imagenet,
     ),

@@ -26,7 +26,7 @@ from unsee.data.parquet import find_shards, read_parquet
 from unsee.data.pickles import read_pickle
 from unsee.errors import DataError
 from unsee.images import Images
-from unsee.records import Data
+from unsee.types import Data
 
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 PARTS = (*TRAIN, "test_batch")

@@ -20,7 +20,7 @@ from unsee.data.folder import spaced
 from unsee.data.texts import read_text
 from unsee.errors import DataError
 from unsee.images import FileSource, labelled
-from unsee.records import Data
+from unsee.types import Data
 
 INDEX = ("classes.txt", "images.txt", "image_class_labels.txt", "train_test_split.txt")
 Lines = dict[int, tuple[int, str]]  # number -> (line it stands on, the rest of that line)

@@ -7,6 +7,7 @@ images these are, and cites their source.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from unsee.images import ArraySource, Images, labelled
-from unsee.records import Data
+from unsee.types import Data
 
 FOLDER = Path(__file__).parent.parent / "assets" / "demo"
 
@@ -25,13 +26,13 @@ def load_demo() -> Data:
     return Data("demo", _images(facts, "pool"), _images(facts, "test"))
 
 
-def describe() -> dict[str, Any]:
+def describe() -> Mapping[str, Any]:
     """Where the embedded images come from."""
     found: dict[str, Any] = json.loads((FOLDER / "demo.json").read_text(encoding="utf-8"))
     return found
 
 
-def _images(facts: dict[str, Any], part: str) -> Images:
+def _images(facts: Mapping[str, Any], part: str) -> Images:
     side, columns = facts["side"], facts[part]["columns"]
     with Image.open(FOLDER / facts[part]["file"]) as sheet:
         grid = np.asarray(sheet.convert("RGB"))

@@ -1,6 +1,6 @@
-"""Images in one folder a class: a user's own, split on disk or by seed, and the listing of any such folder.
+"""Images in one folder per class: a user's own, split on disk or by seed, and the listing of any such folder.
 
-A file is known by its ending; listing opens none, and a million of them take seconds.
+A file is known by its suffix; listing opens none, and a million of them take seconds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from unsee.errors import DataError
 from unsee.images import SUFFIXES, FileSource, Images, labelled
-from unsee.records import Data
 from unsee.seeds import stream
+from unsee.types import Data
 
 TRAIN, TEST = ("train", "training"), ("test", "val", "valid", "validation")
 
@@ -30,7 +30,7 @@ def load_folder(root: Path, *, seed: int = 0) -> Data:
     if train is not None or test is not None:
         missing = "test" if test is None else "train"
         raise DataError(f"{root}: has {train or test}/ but no {missing}/ folder")
-    return Data(str(root), *_halve(read_classes(root, "", class_folders(root)), seed))
+    return Data(str(root), *_halve(read_classes(root, "", class_folders(root)), seed), split_seed=seed)
 
 
 def read_classes(
@@ -42,7 +42,7 @@ def read_classes(
     folders below the class's.
     """
     if not folders:
-        raise DataError(f"{root / part}: holds no class folders; images belong into one folder a class")
+        raise DataError(f"{root / part}: holds no class folders; put the images into one folder per class")
     files: list[str] = []
     counts: list[int] = []
     for folder in folders:

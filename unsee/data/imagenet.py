@@ -29,7 +29,7 @@ from unsee.data.synsets import read_names
 from unsee.data.texts import read_text
 from unsee.errors import DataError
 from unsee.images import FileSource, Images, labelled
-from unsee.records import Data
+from unsee.types import Data
 
 PLACES = ("", "images", "ILSVRC/Data/CLS-LOC")
 LABELS = ("LOC_val_solution.csv", "val.txt")
@@ -75,7 +75,7 @@ def load_imagenet30(folder: Path) -> Data:
     for part in ("one_class_train", "one_class_test"):
         folders = official_folders(folder / part, IMAGENET30)
         parts.append(read_classes(folder, part, folders, IMAGENET30, deep=True))
-    return Data("imagenet30", *parts)
+    return Data("imagenet30", parts[0], parts[1])
 
 
 def _root(folder: Path) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from unsee.errors import InputError, ModelError
-from unsee.models.border import BlackBox, Bound, Metered
+from unsee.models.black_box import BlackBox, Bound, Metered
 from unsee.models.features import FeatureCache
 
 __all__ = ["BlackBox", "Bound", "FeatureCache", "Metered", "load_model"]
@@ -22,7 +22,7 @@ def load_model(
     if not str(name).strip():
         raise InputError("no model was named")
     from unsee.models.clip import load_clip  # torch takes seconds to import; nothing else here needs it
-    from unsee.models.mini import load_mini
+    from unsee.models.embedded import load_mini
 
     if str(name) == "mini":
         return load_mini(cache)

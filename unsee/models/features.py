@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unsee.images import DECODERS, Images, in_batches
-from unsee.records import Floats
+from unsee.types import Floats
 
 Progress = Callable[[int, int], None]  # done, in all
 LIMIT = 2 * 2**30  # bytes of features kept on disk

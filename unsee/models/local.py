@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unsee.class_names import plain
 from unsee.errors import InputError
 from unsee.images import Anything, as_images
 from unsee.models.features import FeatureCache, ImageEncoder, encode_images
 from unsee.models.text_tower import BoundText, TextTower
-from unsee.records import Card, Floats
+from unsee.types import Card, Floats
 
 
 class Tokenizer(Protocol):
@@ -39,6 +40,7 @@ class LocalModel:
         logit_scale: float,
         cache: FeatureCache | None = None,
         reads_highest: bool = False,
+        family: str = "",
     ) -> None:
         self.tower = tower
         self.tokenizer = tokenizer
@@ -54,6 +56,7 @@ class LocalModel:
             token_mean=table.mean(dim=0).cpu().numpy(),
             token_std=float(table.std()),
             token_limit=tower.limit,
+            family=family,
         )
 
     def bind(self, images: Anything, class_names: Sequence[str]) -> LocalBound:
@@ -130,11 +133,6 @@ class LocalBound:
         """Log-confidences of the bound images under class embeddings (…, C, E). -> (…, n, C), in float32."""
         logits = self.model.logit_scale * (self.features @ embeddings.transpose(-1, -2))
         return logits.float().log_softmax(dim=-1)
-
-
-def plain(class_name: str) -> str:
-    """A class name as it stands in a prompt: underscores become spaces."""
-    return class_name.replace("_", " ")
 
 
 def _numpy(x: Tensor) -> Floats:

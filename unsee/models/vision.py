@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from unsee.models.checkpoints import Checkpoint, Preprocess
-from unsee.records import Floats
+from unsee.types import Floats
 
 
 def preprocess(image: Image.Image, how: Preprocess) -> Floats:

@@ -1,0 +1,42 @@
+"""Class names as a user gives them: read from text, checked against the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unsee.errors import InputError, unknown
+from unsee.types import Mask
+
+
+def read_names(text: str | Sequence[str]) -> tuple[str, ...]:
+    """Class names from a comma-separated text or a list."""
+    parts = text.split(",") if isinstance(text, str) else list(text)
+    for part in parts:
+        if not isinstance(part, str):
+            raise InputError(f"class names are text, not {part!r}")
+    names = tuple(part.strip() for part in parts if part.strip())
+    if not names:
+        raise InputError("no class to forget was named")
+    return names
+
+
+def forget_mask(class_names: Sequence[str], forget: Sequence[str]) -> Mask:
+    """True for each class to forget; refuses unknown names, and forgetting all or nothing."""
+    names = [plain(name) for name in class_names]
+    wanted = [plain(name).strip() for name in forget]
+    for name in wanted:
+        if name not in names:
+            raise InputError(unknown("class to forget", name, names))
+    mask = np.array([name in wanted for name in names], dtype=np.bool_)
+    if not mask.any():
+        raise InputError(f"no class to forget was named; the data has: {', '.join(names[:12])}")
+    if mask.all():
+        raise InputError(f"all {len(names)} classes are to be forgotten; at least one must be kept")
+    return mask
+
+
+def plain(class_name: str) -> str:
+    """A class name as it appears in a prompt: underscores become spaces."""
+    return class_name.replace("_", " ")

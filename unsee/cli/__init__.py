@@ -1,0 +1,56 @@
+"""The `unsee` command: parses, calls, prints. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+
+import click
+
+from unsee.cli.inspect import bench, data, models, report
+from unsee.cli.runs import classify, evaluate, forget, resume
+from unsee.cli.studies import compare, reproduce
+from unsee.errors import UnseeError
+from unsee.versions import version
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version(), prog_name="unsee")
+def cli() -> None:
+    """Make a black-box vision-language model unsee the classes you name.
+
+    Try it: unsee forget demo --forget cat,dog
+    """
+
+
+for command in (forget, resume, evaluate, classify, compare, report, reproduce, bench, data, models):
+    cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command. Exit codes: 0 done, 1 a clear error, 2 bad usage, 130 interrupted."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        cli.main(arguments, prog_name="unsee", standalone_mode=False)
+    except click.Abort:
+        click.echo(
+            "interrupted; continue with: unsee resume RUN (after compare or reproduce: the same command)",
+            err=True,
+        )
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except UnseeError as error:
+        click.echo(f"error: {' '.join(str(error).split())}", err=True)
+        return 1
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+def run() -> None:
+    """The `unsee` command's entry point."""
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Commands that show something: report, bench, data, models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from unsee.cli.options import data_folder, make_console, shared
+from unsee.errors import InputError, unknown
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "out", type=click.Path(path_type=Path), default="report.html", show_default=True, help="The page.")
+@click.option("--also", default="", metavar="KINDS", help="Files beside it: png, svg (charts), csv, tex (tables).")
+@shared("json")
+def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
+    """Write one page about finished RUNS, with pictures and tables, that opens without a network."""
+    from unsee.results.report import write_report
+
+    kinds = [kind.strip() for kind in also.split(",") if kind.strip()]
+    make_console(as_json).report(write_report(runs, out, kinds))
+
+
+@click.command()
+@click.option(
+    "--classes", "classes", type=int, multiple=True, help="Only these of the paper's settings: 10, 100, 200, 1000."
+)
+@click.option("--ours-only", is_flag=True, help="Do not time the other ways; much faster.")
+@click.option("--overhead", "only_overhead", is_flag=True, help="Instead, the share of a run that is not the model.")
+@shared("json")
+def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_json: bool) -> None:
+    """Speed of a candidate as ratios, measured side by side in this one run.
+
+    At the paper's settings, on random weights of ViT-B/16's size: this evaluator; all classes at 77 positions
+    through transformers with cached image features; and the published way, which encodes all images again.
+    """
+    from unsee.bench import PAPER, measure, overhead
+
+    console = make_console(as_json)
+    if only_overhead:
+        console.overhead(overhead(say=console.say))
+        return
+    chosen = [setting for setting in PAPER if not classes or setting.classes in classes]
+    if not chosen:
+        raise InputError(f"--classes is one of {', '.join(str(setting.classes) for setting in PAPER)}")
+    console.timings(measure(chosen, against=not ours_only, say=console.say))
+
+
+@click.group(invoke_without_command=True)
+@shared("data_dir", "json")
+@click.pass_context
+def data(context: click.Context, data_dir: Path | None, as_json: bool) -> None:
+    """List data sets: which are there, where they are, how to get the rest."""
+    from unsee.data import whereabouts
+
+    context.obj = data_dir
+    if context.invoked_subcommand is None:
+        make_console(as_json).data_sets(whereabouts(data_folder(data_dir)))
+
+
+@data.command("show")
+@click.argument("name")
+@shared("data_dir", "json")
+@click.pass_context
+def data_show(context: click.Context, name: str, data_dir: Path | None, as_json: bool) -> None:
+    """Show all about one data set: the files that are looked for, where, and how to get them."""
+    from unsee.data import whereabouts
+
+    known = {row["name"]: row for row in whereabouts(data_folder(data_dir or context.obj))}
+    if name not in known:
+        raise InputError(unknown("data set", name, known))
+    make_console(as_json).data_set(known[name])
+
+
+@data.command("get")
+@click.argument("name", type=click.Choice(["cifar10"]))
+@shared("data_dir")
+@click.pass_context
+def data_get(context: click.Context, name: str, data_dir: Path | None) -> None:
+    """Fetch a data set: verified by checksum, put in place only when it is whole."""
+    from unsee.data.fetch import get_cifar10
+
+    get_cifar10(data_folder(data_dir or context.obj) / name, make_console().say)
+
+
+@click.group(invoke_without_command=True)
+@shared("json")
+@click.pass_context
+def models(context: click.Context, as_json: bool) -> None:
+    """List the models that can be used."""
+    if context.invoked_subcommand is None:
+        from unsee.models.catalogue import FAMILIES
+
+        make_console(as_json).models(FAMILIES)
+
+
+@models.command("show")
+@click.argument("name", type=click.Choice(["mini"]))
+@shared("json")
+def models_show(name: str, as_json: bool) -> None:
+    """Show the card of the embedded model: what it was trained on, what it can and cannot do."""
+    from unsee.models.catalogue import embedded_card
+
+    make_console(as_json).card(embedded_card())

@@ -1,0 +1,167 @@
+"""Commands about many runs: compare and reproduce."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unsee.cli.options import (
+    MODEL_HELP,
+    MODEL_OPTIONS,
+    cache_folder,
+    data_folder,
+    make_console,
+    read_data,
+    read_model,
+    read_pairs,
+    read_seeds,
+    shared,
+    split_pair,
+)
+from unsee.methods.presets import PRESETS
+from unsee.methods.registry import METHODS
+
+if TYPE_CHECKING:
+    from unsee.cli.console import Console
+    from unsee.paper.experiments import Experiment
+    from unsee.sweeps.sweep import Workspace
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Threads per run; results are the same to the last bit where this is.",
+)
+
+
+@click.command()
+@click.argument("data")
+@click.option("--forget", "names", help="Classes to forget: NAME,NAME…  [default: the first 40 %, as in the paper]")
+@click.option("--methods", default="all", show_default=True, help="Methods, separated by commas.")
+@click.option("--model", default="mini", show_default=True, help=MODEL_HELP)
+@click.option("--preset", default="tuned", show_default=True, type=click.Choice(PRESETS), help="Sizes to use.")
+@shared("seeds", "out", "set", *MODEL_OPTIONS)
+def compare(
+    data: str,
+    names: str | None,
+    methods: str,
+    seeds: str,
+    model: str,
+    preset: str,
+    out: Path,
+    pairs: Sequence[str],
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Compare methods on DATA at equal image queries, over several seeds; runs only what is missing."""
+    from unsee.class_names import read_names
+    from unsee.sweeps.comparison import compare as run_comparison
+    from unsee.sweeps.sweep import Workspace
+
+    console = make_console(as_json)
+    numbers, settings = read_seeds(seeds), read_pairs(pairs)
+    images = read_data(data, numbers[0], data_dir)
+    loaded = read_model(model, console, **where)
+    forget = images.class_names[: max(1, 4 * len(images.class_names) // 10)] if names is None else read_names(names)
+    chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
+    workspace = Workspace(loaded, images, out)
+    with console.tuning() as watch:
+        found = run_comparison(
+            workspace, forget, chosen, numbers, preset=preset, settings=settings, say=console.say, watch=watch
+        )
+    title = f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})"
+    console.comparison(found, title)
+
+
+@click.command()
+@click.argument("what", nargs=-1)
+@click.option("--data", "sets", multiple=True, metavar="DATA", help="Only on this data.  [default: all of the paper's]")
+@click.option("--model", default="mini", show_default=True, help=MODEL_HELP)
+@click.option("--save", type=click.Path(file_okay=False, path_type=Path), help="Write tables and figures there.")
+@click.option(
+    "--pretrained", multiple=True, metavar="METHOD=FOLDER", help="Weights for scratch-resnet18 or scratch-vit."
+)
+@click.option("--ray", "on_ray", is_flag=True, help="Runs side by side on a local Ray, one for each core.")
+@click.option("--ray-address", help="Runs on this Ray cluster.")
+@threads_option
+@shared("seeds", "out", *MODEL_OPTIONS)
+def reproduce(
+    what: tuple[str, ...],
+    sets: tuple[str, ...],
+    seeds: str,
+    model: str,
+    out: Path,
+    save: Path | None,
+    pretrained: Sequence[str],
+    threads: int,
+    on_ray: bool,
+    ray_address: str | None,
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Reproduce tables and figures of the paper, ours beside the paper's; runs only what is missing.
+
+    WHAT is table-main, fig-contexts and so on, or all; without it, they are listed.
+    """
+    from unsee.paper.experiments import experiment_names, load_experiment
+    from unsee.paper.rendering import save_all
+    from unsee.paper.reproduce import Runner
+    from unsee.paper.reproduce import reproduce as run_experiments
+    from unsee.sweeps.ray import Worker, run_on_ray
+    from unsee.sweeps.sweep import limit_threads, run_all
+
+    console = make_console(as_json)
+    if not what:
+        console.experiments([load_experiment(name) for name in experiment_names()])
+        return
+    chosen = [load_experiment(name) for name in (experiment_names() if what == ("all",) else what)]
+    numbers = read_seeds(seeds)
+    wanted = _workspaces(chosen, sets, numbers[0], model, out, threads, console, data_dir, **where)
+    if not wanted:
+        console.say("none of the data sets was found, so nothing was run; try --data demo")
+    weights = dict(map(split_pair, pretrained))
+    with ExitStack() as shown, limit_threads(threads):
+        run: Runner
+        if on_ray or ray_address:
+            cache = None if where["no_cache"] else cache_folder(where["cache_dir"])
+            parts = (data_folder(data_dir), cache, numbers[0], where["device"], where["dtype"], threads)
+            run = partial(run_on_ray, Worker(*parts), ray_address)
+        else:
+            run = partial(run_all, watch=shown.enter_context(console.tuning()), say=console.say)
+        found = run_experiments(wanted, numbers, pretrained=weights, run=run, watch=console.sweep())
+    console.reproduced(found, save_all(found, save) if save else [])
+
+
+def _workspaces(
+    chosen: Sequence[Experiment],
+    sets: Sequence[str],
+    split_seed: int,
+    model: str,
+    out: Path,
+    threads: int,
+    console: Console,
+    data_dir: Path | None,
+    **where: Any,
+) -> list[tuple[Experiment, Workspace]]:
+    """Each experiment with a workspace for every data set it is wanted on and that is there."""
+    from unsee.data import NAMED
+    from unsee.sweeps.sweep import Workspace
+
+    wanted, loaded = [], None
+    for name in sets or dict.fromkeys(name for experiment in chosen for name in experiment.data):
+        if name in NAMED and NAMED[name].find(data_folder(data_dir) / NAMED[name].folder) is None:
+            console.say(f"skipped: {name} is not in {data_folder(data_dir)}; unsee data says how to get it")
+            continue
+        images = read_data(name, split_seed, data_dir)
+        loaded = loaded or read_model(model, console, threads=threads, **where)
+        workspace = Workspace(loaded, images, out.resolve())
+        wanted += [(experiment, workspace) for experiment in chosen if sets or name in experiment.data]
+    return wanted

@@ -1,0 +1,28 @@
+"""Every method of the paper's tables. `fit` finds the right code by the method's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unsee.methods.recorder import Recorder
+    from unsee.methods.task import Fitted, Task
+
+__all__ = ["fit"]
+
+
+def fit(task: Task, recorder: Recorder) -> Fitted:
+    """Runs a task's method, from where the recorder's history ends."""
+    from unsee.methods.registry import METHODS
+    from unsee.methods.rules import RULES, apply_rule
+
+    method = task.settings.method
+    if method in RULES:
+        return apply_rule(task, recorder)
+    if METHODS[method].sees in ("weights", "nothing"):
+        from unsee.methods.training import train_weights  # imports torch
+
+        return train_weights(task, recorder)
+    from unsee.methods.loop import tune_prompt
+
+    return tune_prompt(task, recorder)

@@ -1,0 +1,149 @@
+"""CMA-ES over blocks of z: one search (pycma) per block, all told the same losses.
+
+Joining the j-th samples of all blocks makes candidate j (paper sec. 3.3). The search knows nothing of
+prompts; it sees block sizes. It takes its own random streams, reads and writes no file, and never
+stops by itself. Its state is a function of the streams and the losses told, so a run is restored bit
+for bit by telling a fresh search the recorded losses again, and nothing is ever unpickled.
+
+Step sizes follow the library's default rule: CSA below 300 dimensions, TPA from there on.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from unsee.errors import InputError, unknown
+from unsee.types import Doubles
+
+
+@contextmanager
+def _without_matplotlib() -> Iterator[None]:
+    """pycma imports matplotlib for its own plots, which takes most of a second; nothing here plots with it."""
+    hidden = [name for name in ("matplotlib", "matplotlib.pyplot") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: importing it fails
+    try:
+        with warnings.catch_warnings():  # pycma warns where matplotlib is missing
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
+
+
+with _without_matplotlib():
+    import cma
+    from cma.evolution_strategy import TPA_dimension
+    from cma.restricted_gaussian_sampler import GaussVkDSampler
+    from cma.sigma_adaptation import CMAAdaptSigmaTPA
+
+
+class BlockSearch:
+    """One CMA-ES for each block, all told the same losses. ask() -> (population, sum of blocks)."""
+
+    def __init__(
+        self,
+        blocks: Sequence[int],
+        streams: Sequence[np.random.Generator],
+        *,
+        kind: str = "full",
+        population: int = 20,
+        sigma0: float = 1.0,
+        rank: int | None = None,
+    ) -> None:
+        if kind not in KINDS:
+            raise InputError(unknown("search", kind, KINDS))
+        if len(streams) != len(blocks):
+            raise InputError(f"{len(blocks)} blocks need as many random streams, not {len(streams)}")
+        if population < 4:
+            raise InputError(f"population must be at least 4, not {population}")
+        if not sigma0 > 0:
+            raise InputError(f"sigma0 must be above 0, not {sigma0}")
+        self._cuts = np.cumsum(blocks)[:-1]
+        with _one_blas_thread():
+            self._parts = [
+                cma.CMAEvolutionStrategy(np.zeros(size), sigma0, _options(kind, size, population, rng, rank))
+                for size, rng in zip(blocks, streams, strict=True)
+            ]
+
+    def ask(self) -> Doubles:
+        """The next candidates, (population, dim)."""
+        with _one_blas_thread():
+            return np.concatenate([np.asarray(part.ask()) for part in self._parts], axis=1)
+
+    def tell(self, z: Doubles, losses: Doubles) -> None:
+        """Learn from the losses (population,) of the candidates last asked for."""
+        values = [float(loss) for loss in losses]
+        with _one_blas_thread():
+            for part, block in zip(self._parts, np.split(z, self._cuts, axis=1), strict=True):
+                part.tell(list(block), values)
+
+    def stalled(self) -> bool:
+        """Whether the library's own stop rules would end any block's search; asked only on request."""
+        return any(bool(part.stop()) for part in self._parts)
+
+
+def _options(kind: str, size: int, population: int, rng: np.random.Generator, rank: int | None) -> dict[str, Any]:
+    def randn(*shape: int) -> Doubles:
+        return rng.standard_normal(shape)
+
+    options: dict[str, Any] = {
+        "popsize": population,
+        "randn": randn,
+        "seed": np.nan,  # any number here would reseed NumPy's global generator
+        "verbose": -10,
+        "verb_log": 0,
+        "signals_filename": "",  # else a file in the working directory may change settings
+    }
+    if size >= TPA_dimension:
+        options["AdaptSigma"] = QuietTPA
+    return KINDS[kind](options, size, randn, rank)
+
+
+class QuietTPA(CMAAdaptSigmaTPA):  # type: ignore[misc]
+    """The library's step-size rule without its self-check, which draws from NumPy's global generator."""
+
+    def check_consistency(self, es: Any) -> None:
+        pass
+
+
+Randn = Callable[..., Doubles]
+
+
+def _full(options: dict[str, Any], size: int, randn: Randn, rank: int | None) -> dict[str, Any]:
+    return options
+
+
+def _separable(options: dict[str, Any], size: int, randn: Randn, rank: int | None) -> dict[str, Any]:
+    return options | {"CMA_diagonal": True}
+
+
+def _vkd(options: dict[str, Any], size: int, randn: Randn, rank: int | None) -> dict[str, Any]:
+    """Covariance D (I + V V^T) D with V of fixed rank k; a block of k or fewer numbers has rank size - 1."""
+    k = min(30 if rank is None else rank, size - 1)
+    extended: dict[str, Any] = GaussVkDSampler.extend_cma_options(dict(options))
+    return extended | {"CMA_sampler_options": {"randn": randn, "kadapt": False, "k_init": k}}
+
+
+KINDS: dict[str, Callable[[dict[str, Any], int, Randn, int | None], dict[str, Any]]] = {
+    "full": _full,
+    "separable": _separable,
+    "vkd": _vkd,
+}
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _one_blas_thread() -> Any:
+    """Small matrices: with all threads the searches of a CIFAR-100 run are ten times slower."""
+    return _controller().limit(limits=1, user_api="blas")

@@ -1,0 +1,48 @@
+"""What a run will cost, in candidates and in image queries, before it starts; and settings for a given cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unsee.methods.registry import METHODS
+from unsee.methods.rules import RULES
+from unsee.methods.task import Task
+from unsee.settings import Value
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run asks of the model."""
+
+    candidates: int
+    image_queries: int
+
+
+def planned_cost(task: Task) -> Cost:
+    """What this task will ask if it runs to its end."""
+    settings, limit = task.settings, task.settings.limit
+    train, valid = (len(rows) for rows in task.split_rows)
+    if settings.method in RULES:
+        return Cost(0, len(task.split.valid))
+    if task.blind:
+        return Cost(limit, valid)  # the chosen prompt is validated, for the record
+    generations = -(-limit // settings.population)
+    validated = {"every": limit, "generation": generations, "loss": 1}
+    rule = settings.validate
+    times = validated[rule] if rule in validated else -(-limit // int(rule))
+    return Cost(limit, train * limit + valid * times)
+
+
+def settings_for_queries(task: Task, image_queries: int) -> dict[str, Value]:
+    """Iterations and budget with which a black-box method asks this many image queries, or a few less.
+
+    Methods that see more than answers follow their own schedule, and those that see no image keep theirs: nothing.
+    """
+    settings = task.settings
+    if METHODS[settings.method].own_schedule or task.blind:
+        return {}
+    now = planned_cost(task)
+    candidates = max(1, image_queries * now.candidates // now.image_queries)
+    if candidates == now.candidates:
+        return {}
+    return {"iterations": -(-candidates // settings.population), "budget": candidates}

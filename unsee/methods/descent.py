@@ -1,0 +1,146 @@
+"""Searches that follow a slope: measured through answers alone (CBBT, ZIP), or given by a white box (CoOp).
+
+They implement `search.Search`: ask for candidates, tell their losses. All three step with Adam, with the norm of the
+slope clipped. The step size falls along a cosine over the planned number of steps, so that number cannot change later.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from unsee.errors import InputError
+from unsee.types import Doubles, State
+
+
+class Slope(Protocol):
+    """The gradient of the loss at a point. (dim,) -> (dim,). Only a white box has one."""
+
+    def __call__(self, point: Doubles) -> Doubles: ...
+
+
+class Adam:
+    """Adam on one vector, with the slope's norm clipped and the rate falling to zero along a cosine."""
+
+    def __init__(self, point: Doubles, rate: float, clip: float, steps: int) -> None:
+        self.point = point.astype(np.float64).copy()
+        self._rate = rate
+        self._clip = clip
+        self._steps = steps
+        self.taken = 0
+        self._mean = np.zeros_like(self.point)
+        self._square = np.zeros_like(self.point)
+
+    def step(self, slope: Doubles) -> None:
+        """One step downhill."""
+        norm = float(np.linalg.norm(slope))
+        if norm > self._clip:
+            slope = slope * (self._clip / norm)
+        rate = self._rate * 0.5 * (1 + np.cos(np.pi * self.taken / max(1, self._steps)))
+        self.taken += 1
+        self._mean = 0.9 * self._mean + 0.1 * slope
+        self._square = 0.999 * self._square + 0.001 * slope**2
+        mean = self._mean / (1 - 0.9**self.taken)
+        square = self._square / (1 - 0.999**self.taken)
+        self.point = self.point - rate * mean / (np.sqrt(square) + 1e-8)
+
+    def state(self) -> State:
+        """Everything that changes, as arrays."""
+        return {
+            "point": self.point,
+            "mean": self._mean,
+            "square": self._square,
+            "taken": np.array([self.taken], dtype=np.float64),
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue from a saved state."""
+        for name, mine in self.state().items():
+            if name not in state or state[name].shape != mine.shape:
+                raise InputError(f"the checkpoint does not fit: {name} is missing or of another shape")
+        self.point, self._mean, self._square = state["point"], state["mean"], state["square"]
+        self.taken = int(state["taken"][0])
+
+
+class GradientDescent:
+    """CoOp: one candidate per generation, the slope by back-propagation. Its state is saved, not replayed."""
+
+    def __init__(self, dim: int, slope: Slope, *, rate: float, steps: int, clip: float = np.inf) -> None:
+        self._adam = Adam(np.zeros(dim), rate, clip, steps)
+        self._slope = slope
+
+    def ask(self) -> Doubles:
+        return self._adam.point[None].copy()
+
+    def tell(self, z: Doubles, losses: Doubles) -> None:
+        """Steps down the true slope at the point last asked for; the loss itself is for the record."""
+        self._adam.step(self._slope(z[0]))
+
+    def state(self) -> State:
+        return self._adam.state()
+
+    def restore(self, state: State) -> None:
+        self._adam.restore(state)
+
+
+class ForwardDifferences:
+    """CBBT without adapter: the slope from differences along random orthonormal directions.
+
+    A generation is the point itself and one candidate per direction. With as many directions as dimensions the
+    estimate is the gradient, up to the curvature within epsilon.
+    """
+
+    def __init__(
+        self, dim: int, rng: np.random.Generator, *, population: int, rate: float, steps: int, clip: float = 5.0
+    ) -> None:
+        self._adam = Adam(np.zeros(dim), rate, clip, steps)
+        self._rng = rng
+        self._directions = min(population - 1, dim)
+        self._asked = np.zeros((0, dim))
+        self._epsilon = max(1 / dim, 1e-3)
+
+    def ask(self) -> Doubles:
+        """The point, then the point moved along each direction. -> (1 + directions, dim)."""
+        self._asked = orthonormal(self._rng, self._directions, len(self._adam.point))
+        return np.concatenate([self._adam.point[None], self._adam.point + self._epsilon * self._asked])
+
+    def tell(self, z: Doubles, losses: Doubles) -> None:
+        self._adam.step(self.estimate(losses))
+
+    def estimate(self, losses: Doubles) -> Doubles:
+        """The slope, scaled up for the directions that were not measured."""
+        rises = (losses[1:] - losses[0]) / self._epsilon
+        slope: Doubles = rises @ self._asked * (self._asked.shape[1] / len(self._asked))
+        return slope
+
+
+class TwoSided:
+    """ZIP: simultaneous perturbation, two-sided, averaged over pairs, clipped at the root of the dimension."""
+
+    def __init__(
+        self, dim: int, rng: np.random.Generator, *, population: int, rate: float, steps: int, width: float = 0.1
+    ) -> None:
+        self._adam = Adam(np.zeros(dim), rate, float(np.sqrt(dim)), steps)
+        self._rng = rng
+        self._pairs = max(1, population // 2)
+        self._width = width
+        self._signs = np.zeros((0, dim))
+
+    def ask(self) -> Doubles:
+        """Each pair on both sides of the point. -> (2 pairs, dim)."""
+        self._signs = self._rng.choice([-1.0, 1.0], size=(self._pairs, len(self._adam.point)))
+        return np.concatenate(
+            [self._adam.point + self._width * self._signs, self._adam.point - self._width * self._signs]
+        )
+
+    def tell(self, z: Doubles, losses: Doubles) -> None:
+        rises = (losses[: self._pairs] - losses[self._pairs :]) / (2 * self._width)
+        self._adam.step((rises[:, None] * self._signs).mean(axis=0))
+
+
+def orthonormal(rng: np.random.Generator, count: int, dim: int) -> Doubles:
+    """Random directions of length 1, at right angles to one another. -> (count, dim)."""
+    q, r = np.linalg.qr(rng.standard_normal((dim, count)))
+    directions: Doubles = (q * np.sign(np.diag(r))).T
+    return directions

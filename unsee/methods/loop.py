@@ -1,0 +1,36 @@
+"""The method, in one loop: propose prompts, ask the model, learn from its answers."""
+
+from __future__ import annotations
+
+from unsee.errors import RunError
+from unsee.methods.objective import Objective, warn_if_names_unknown
+from unsee.methods.recorder import Recorder, state_of
+from unsee.methods.search import Search, Stalls
+from unsee.methods.task import Task, TunedContexts
+
+
+def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
+    """Tunes contexts until the iterations or the budget are used up, from where the recorder's history ends."""
+    search, contexts_of = task.search(), task.parametrization.contexts
+    recorder.replay(search, contexts_of)
+    objective = Objective(task, recorder.ledger)
+    if warning := warn_if_names_unknown(objective.images, task.settings.template):
+        recorder.warn(warning)
+    while not recorder.done and not _stalled(task, search):
+        z, known = recorder.ask(search)  # (b, dim)
+        contexts = contexts_of(z)  # (b, m, D)
+        rows = recorder.affordable(len(known.losses), len(z))
+        evaluated = objective.evaluate(contexts, rows, known)  # losses (b,)
+        generation = recorder.record(evaluated, len(z), rows.stop - rows.start, contexts)
+        if not generation.partial:
+            search.tell(z, generation.losses)
+        recorder.append(generation, state_of(search, recorder.best))
+    if recorder.best.kept is None:
+        raise RunError("the run has no candidate yet")
+    if recorder.best.scores is None:  # chosen by loss
+        recorder.best.scores = objective.validate(recorder.best.kept)
+    return TunedContexts(recorder.best.kept)
+
+
+def _stalled(task: Task, search: Search) -> bool:
+    return task.settings.stop_when_stalled and isinstance(search, Stalls) and search.stalled()

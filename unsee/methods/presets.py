@@ -1,0 +1,74 @@
+"""Default sizes by preset, model and data set.
+
+`paper` holds the sizes that the paper states for each of its data sets. `tuned` holds those chosen on validation images
+for a model family and data set, and the paper's for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unsee.errors import InputError, unknown
+from unsee.methods.registry import METHODS
+from unsee.settings import Settings, Value, check_names
+
+_SMALL = {"contexts": 4, "shared": 20, "own": 5, "dim": 10, "rank": 30, "iterations": 400, "shots": 16}
+_LARGE = {"contexts": 16, "shared": 400, "own": 100, "dim": 125, "rank": 1500, "iterations": 800}
+PAPER: dict[str, dict[str, int]] = {
+    "cifar10": _SMALL,
+    "demo": _SMALL,
+    "cifar10-batch5": _SMALL,
+    "cifar100": _LARGE | {"shots": 4},
+    "cub200": _LARGE | {"shots": 1},
+    "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
+    "imagenet": _LARGE | {"shots": 1},
+}
+_MINI = {"shared": 80, "own": 20, "dim": 40}
+TUNED: dict[tuple[str, str], dict[str, int]] = {  # (model family, data set) -> what differs from the paper's sizes
+    ("mini", "demo"): _MINI,
+    ("mini", "cifar10"): _MINI,
+    ("mini", "cifar10-batch5"): _MINI,
+}
+PRESETS = ("tuned", "paper")
+POPULATION = 20
+
+
+def resolve(
+    given: Mapping[str, Value],
+    *,
+    method: str,
+    preset: str,
+    seed: int,
+    data: str,
+    family: str,
+    classes: int,
+    shots: int,
+) -> Settings:
+    """Settings from what was given, the method, and the preset's sizes for this model family and data set.
+
+    Data the preset does not know takes the sizes of the paper's set with about as many classes, and
+    `shots`, as many as its smallest class allows.
+    """
+    if method not in METHODS:
+        raise InputError(unknown("method", method, METHODS))
+    if preset not in PRESETS:
+        raise InputError(unknown("preset", preset, PRESETS))
+    check_names(given)
+    for name in ("method", "preset", "seed"):
+        if name in given:
+            raise InputError(f"{name} is not one of the further settings; give it by itself, as {name}=…")
+    wanted = {name: value for name, value in given.items() if value is not None}
+    sizes = dict(PAPER[data]) if data in PAPER else PAPER["cifar10" if classes <= 20 else "cifar100"] | {"shots": shots}
+    if preset == "tuned":
+        sizes |= TUNED.get((family, data), {})
+    merged: dict[str, Any] = {**sizes, **METHODS[method].settings, "method": method, "preset": preset, "seed": seed}
+    if not METHODS[method].own_schedule and not {"iterations", "population"} & set(wanted):
+        merged |= _as_many_candidates(sizes["iterations"] * POPULATION, merged.get("population", POPULATION))
+    return Settings(**(merged | wanted))
+
+
+def _as_many_candidates(candidates: int, population: int) -> dict[str, int]:
+    """Iterations for this number of candidates, and a budget where generations do not add up to it."""
+    iterations = -(-candidates // population)
+    return {"iterations": iterations} | ({"budget": candidates} if candidates % population else {})

@@ -1,0 +1,199 @@
+"""What a run has done so far: its history, the best candidate, cost and time. The loop and the trainers write here.
+
+A recorder starts from the history of an interrupted run, if there is one, so the code that tunes or trains does not
+know whether it is the first to run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from unsee.methods.search import Search, Stateful
+from unsee.settings import Settings
+from unsee.types import Doubles, Floats, Generation, Ledger, Scores, State
+
+Watch = Callable[[Generation, Settings], None]  # called after every generation
+Say = Callable[[str], None]
+
+
+class Journal(Protocol):
+    """Where the history is kept: a run folder."""
+
+    @property
+    def history(self) -> list[Generation]: ...
+    def append(self, generation: Generation, state: Mapping[str, Any] | None) -> None: ...
+    def read_state(self) -> Mapping[str, Any]:
+        """The last saved state; the history is cut back to the generation it belongs to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """Losses of a generation's candidates, and validation scores of those that were validated."""
+
+    losses: Doubles = field(default_factory=lambda: np.zeros(0))  # (b,)
+    valid: Mapping[int, Scores] = field(default_factory=dict)
+
+
+@dataclass
+class BestSoFar:
+    """The best candidate: by a validation score, or by loss where there is nothing to validate on.
+
+    The first of equals stays, as in the paper.
+    """
+
+    by: str  # "h", "acc_mem" or "loss"
+    scores: Scores | None = None
+    merit: float = -np.inf
+    kept: Any = None  # the candidate's contexts, or a trainer's weights
+
+    def offer(self, evaluated: Evaluated) -> int | None:
+        """Which of these candidates, if any, is the new best."""
+        found = None
+        numbers = range(len(evaluated.losses)) if self.by == "loss" else sorted(evaluated.valid)
+        for i in numbers:
+            merit = self._merit(float(evaluated.losses[i]), evaluated.valid.get(i))
+            if merit > self.merit:
+                self.merit, self.scores, found = merit, evaluated.valid.get(i), i
+        return found
+
+    def recall(self, generation: Generation) -> None:
+        """Takes what a recorded generation chose."""
+        if generation.chosen is not None:
+            self.merit = self._merit(float(generation.losses[generation.chosen]), generation.valid)
+            self.scores = generation.valid
+
+    def _merit(self, loss: float, scores: Scores | None) -> float:
+        if self.by == "loss" or scores is None:
+            return -loss
+        return scores.h if self.by == "h" else scores.acc_mem
+
+
+class Recorder:
+    """The record of one run; `journal` keeps it on disk."""
+
+    def __init__(
+        self, settings: Settings, journal: Journal | None = None, watch: Watch | None = None, say: Say | None = None
+    ) -> None:
+        self.settings = settings
+        self.history: list[Generation] = [] if journal is None else list(journal.history)
+        self.warnings: list[str] = []
+        self.state: Mapping[str, Any] = {}  # of a search or trainer that is not replayed
+        self._settled = BestSoFar("")  # the best before a generation that the budget cut
+        self._pending: tuple[Doubles, Evaluated] | None = None  # its candidates, and what is known of them
+        self._journal, self._watch, self._say = journal, watch, say
+        self._read_history()
+
+    @property
+    def done(self) -> bool:
+        return self.ledger.generations >= self.settings.iterations or self.ledger.candidates >= self.settings.limit
+
+    @property
+    def seconds(self) -> float:
+        """Of tuning, in this process and before."""
+        return self.history[-1].seconds if self.history else 0.0
+
+    def warn(self, text: str) -> None:
+        """Keeps a sentence for the result, and says it at once."""
+        self.warnings.append(text)
+        if self._say is not None:
+            self._say(text)
+
+    def restore(self) -> Mapping[str, Any]:
+        """The saved state of a search or trainer that cannot be replayed; the history is cut back to it."""
+        if self._journal is None or not self.history:
+            return {}
+        self.state = self._journal.read_state()
+        self.history = list(self._journal.history)
+        self._read_history()
+        return self.state
+
+    def replay(self, search: Search, contexts_of: Callable[[Doubles], Floats]) -> None:
+        """Brings a fresh search, and the best candidate, to where the history ends, without asking the model."""
+        if isinstance(search, Stateful):
+            state = dict(self.restore())
+            if state:
+                self.best.kept = state.pop("best").astype(np.float32)
+                search.restore(state)
+            return
+        chosen: tuple[Doubles, int] | None = None
+        settled: tuple[Doubles, int] | None = None
+        for generation in self.history:
+            z = search.ask()
+            settled = chosen
+            if generation.chosen is not None:
+                chosen = (z, generation.chosen)
+            if generation.partial:
+                self._pending = z, Evaluated(generation.losses, generation.validated)
+            else:
+                search.tell(z, generation.losses)
+        self.best.kept = None if chosen is None else contexts_of(chosen[0])[chosen[1]].copy()
+        if self._pending is not None:
+            self._settled.kept = None if settled is None else contexts_of(settled[0])[settled[1]].copy()
+
+    def ask(self, search: Search) -> tuple[Doubles, Evaluated]:
+        """The next candidates; after a budget that ended inside a generation, that one with what is known of it."""
+        if self._pending is None:
+            return search.ask(), Evaluated()
+        pending, self._pending = self._pending, None
+        self.history.pop()
+        return pending
+
+    def affordable(self, known: int, population: int) -> slice:
+        """The candidates of a generation that are still to be evaluated and that the budget allows."""
+        return slice(known, min(population, known + self.settings.limit - self.ledger.candidates))
+
+    def record(self, evaluated: Evaluated, population: int, spent: int, contexts: Floats | None = None) -> Generation:
+        """One more generation, or the part of it that the budget allowed: counts it and updates the best."""
+        self.ledger.candidates += spent
+        partial = len(evaluated.losses) < population
+        self.ledger.generations += not partial
+        self.best = replace(self._settled)
+        chosen = self.best.offer(evaluated)
+        if chosen is not None and contexts is not None:
+            self.best.kept = contexts[chosen].copy()
+        if not partial:
+            self._settled = self.best
+        return Generation(
+            number=self.ledger.generations + partial,
+            losses=evaluated.losses,
+            candidates=self.ledger.candidates,
+            chosen=chosen,
+            valid=self.best.scores,
+            partial=partial,
+            validated=dict(evaluated.valid) if partial else {},
+        )
+
+    def append(self, generation: Generation, state: Mapping[str, Any] | None = None) -> None:
+        """Writes a generation down; `state` is what is needed to continue, where the losses are not enough."""
+        seconds = time.perf_counter() - self._started
+        generation = replace(generation, ledger=self.ledger.as_dict(), seconds=seconds)
+        self.history.append(generation)
+        if self._journal is not None:
+            self._journal.append(generation, state)
+        elif state:  # kept for a run that is saved later; copies, as a trainer's arrays change under it
+            self.state = {name: np.array(array) for name, array in state.items()}
+        if self._watch is not None:
+            self._watch(generation, self.settings)
+
+    def _read_history(self) -> None:
+        self.ledger = Ledger(**(self.history[-1].ledger if self.history else {}))
+        self.best = BestSoFar("loss" if self.settings.validate == "loss" else self.settings.merit)
+        self._settled = self.best
+        self._started = time.perf_counter() - self.seconds
+        for generation in self.history:
+            if generation.partial:
+                self._settled = replace(self.best)
+            self.best.recall(generation)
+
+
+def state_of(search: Search, best: BestSoFar) -> State:
+    """What must be saved of a search beyond the losses it was told."""
+    if not isinstance(search, Stateful):
+        return {}
+    kept = {} if best.kept is None else {"best": np.asarray(best.kept, dtype=np.float64)}
+    return search.state() | kept

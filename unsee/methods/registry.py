@@ -1,0 +1,96 @@
+"""Every method, by name: what it is, what it sees of the model, what it costs, and its settings.
+
+The rows of the paper's tables, and a few more. A method that asks the black box is given as many image queries as the
+paper's method has; one that sees more than answers follows a schedule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+REFERENCE = "lcs"  # the method whose number of image queries the others are given
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the tables."""
+
+    about: str
+    settings: Mapping[str, Any] = field(default_factory=dict)  # in which it differs from the preset
+    sees: str = "confidences"  # of the model, beyond its card
+    own_schedule: bool = False  # its iterations are its own, not the preset's
+    planned_steps: bool = False  # its step sizes depend on how many steps are planned
+
+    @property
+    def tunes_prompt(self) -> bool:
+        return self.settings.get("parametrization") != "none"
+
+
+_SLOPE: dict[str, Any] = {"parametrization": "vanilla", "origin": "a photo of a"}
+_COOP = _SLOPE | {"search": "gradient", "population": 1, "iterations": 800, "rate": 0.3}
+_WEIGHTS = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 100, "merit": "acc_mem"}
+_UNTUNED = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 1}
+_C_EMB = {"parametrization": "shared", "embedding_weight": 1.0}
+
+METHODS: dict[str, Method] = {
+    "zero-shot": Method("the plain prompt, nothing tuned", _UNTUNED, own_schedule=True),
+    "label-mask": Method("forgotten names removed from the label list", _UNTUNED, "label list", own_schedule=True),
+    "uniform-gate": Method("a forgotten top answer made uniform (not in the paper)", _UNTUNED, own_schedule=True),
+    "lcs": Method("Latent Context Sharing, the paper's method", {"parametrization": "shared"}),
+    "independent": Method("its ablation without a shared part (w/o LCS)", {"parametrization": "independent"}),
+    "bbt": Method("Black-Box Tuning", {"parametrization": "bbt"}),
+    "vanilla": Method("the context entries themselves, searched", {"parametrization": "vanilla"}),
+    "bbt-sep": Method("BBT with separable CMA-ES", {"parametrization": "bbt", "search": "separable"}),
+    "bbt-vkd": Method("BBT with VkD-CMA-ES", {"parametrization": "bbt", "search": "vkd"}),
+    "lcs-acc": Method("LCS that weighs keeping over forgetting", {"parametrization": "shared", "memorize_weight": 3.0}),
+    "random-search": Method(
+        "as many random candidates (not in the paper)", {"parametrization": "shared", "search": "random"}
+    ),
+    "cbbt": Method(
+        "slopes measured along random directions",
+        _SLOPE | {"search": "differences", "population": 257, "rate": 0.5},
+        planned_steps=True,
+    ),
+    "zip": Method(
+        "low-rank contexts, two-sided perturbation (not in the paper)",
+        {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
+        planned_steps=True,
+    ),
+    "coop": Method("contexts by back-propagation", _COOP, "gradients", own_schedule=True, planned_steps=True),
+    # Few small steps: it gains what there is to gain on the kept classes, and long walks forget by drifting off.
+    "coop-memorize": Method(
+        "CoOp without the forgetting loss",
+        _COOP | {"forget_weight": 0.0, "merit": "acc_mem", "iterations": 100, "rate": 0.03},
+        "gradients",
+        own_schedule=True,
+        planned_steps=True,
+    ),
+    "c-emb": Method(
+        "forgetting from class embeddings, without images",
+        _C_EMB | {"with_images": 0.0, "memorize_weight": 0.0, "validate": "loss"},
+        "class embeddings",
+    ),
+    "lcs+c-emb": Method(
+        "LCS with images of half of the forgotten classes, C-Emb for the others",
+        _C_EMB | {"with_images": 0.5},
+        "class embeddings",
+    ),
+    "coop-params": Method(
+        "contexts and a copy of the weights, by back-propagation",
+        _SLOPE | _WEIGHTS | {"iterations": 200, "rate": 0.3, "merit": "h"},
+        "weights",
+        own_schedule=True,
+    ),
+    "finetune": Method(
+        "a copy of the weights, trained on the kept classes",
+        _SLOPE | _WEIGHTS | {"forget_weight": 0.0},
+        "weights",
+        own_schedule=True,
+    ),
+    "scratch-resnet18": Method("a ResNet-18 of the kept classes alone", _WEIGHTS, "nothing", own_schedule=True),
+    "scratch-vit": Method(
+        "a ViT-B/16 of the kept classes alone", _WEIGHTS | {"iterations": 30}, "nothing", own_schedule=True
+    ),
+}

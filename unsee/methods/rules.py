@@ -1,0 +1,72 @@
+"""What can be had without tuning: the plain prompt, a shorter label list, a gate before the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsee.errors import InputError
+from unsee.methods.objective import warn_if_names_unknown
+from unsee.methods.recorder import Evaluated, Recorder
+from unsee.methods.task import Task
+from unsee.metrics import answers, scores
+from unsee.models.black_box import BoundImages
+from unsee.seeds import stream
+from unsee.types import Floats, Mask
+
+
+def _plain(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
+    return p
+
+
+def _mask(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
+    """Forgotten names dropped from the label list, the rest made to sum to 1 again."""
+    kept: Floats = np.where(forget, 0, p).astype(np.float32)
+    total = kept.sum(axis=1, keepdims=True)
+    share: Floats = np.where(total > 0, kept / np.maximum(total, 1e-38), ~forget / (~forget).sum()).astype(np.float32)
+    return share
+
+
+def _gate(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
+    """Where the top answer is a forgotten class: all classes alike, the top one among equals by chance."""
+    gated = forget[answers(p)]
+    uniform = 1 / p.shape[1] + 1e-6 * rng.random(p.shape)
+    found: Floats = np.where(gated[:, None], uniform, p).astype(np.float32)
+    return found
+
+
+RULES: dict[str, Callable[[Floats, Mask, np.random.Generator], Floats]] = {
+    "zero-shot": _plain,
+    "label-mask": _mask,
+    "uniform-gate": _gate,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class FixedRule:
+    """A fixed rule on the plain prompt's confidences."""
+
+    task: Task
+
+    def confidences(self, images: BoundImages) -> Floats:
+        settings = self.task.settings
+        plain = images.zero_shot(settings.template)
+        if plain is None:
+            raise InputError(f"method {settings.method!r} needs answers to a plain-text prompt; this model gives none")
+        return RULES[settings.method](plain, self.task.forget, stream(settings.seed, "gate"))
+
+
+def apply_rule(task: Task, recorder: Recorder) -> FixedRule:
+    """Nothing is learned; validation scores are taken."""
+    fitted, images = FixedRule(task), task.bind_images(task.split.valid)
+    if recorder.history:
+        return fitted
+    if warning := warn_if_names_unknown(images, task.settings.template):
+        recorder.warn(warning)
+    valid = scores(answers(fitted.confidences(images)), images.labels, task.forget)
+    recorder.ledger.image_queries += len(images.labels)
+    recorder.ledger.prompts_encoded += len(images.class_names)
+    recorder.append(recorder.record(Evaluated(np.zeros(1), {0: valid}), population=1, spent=0))
+    return fitted

@@ -1,0 +1,47 @@
+"""The interface of all searches (ask for candidates, tell their losses), and random search."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from unsee.types import Doubles, State
+
+
+class Search(Protocol):
+    """Proposes candidates and learns from their losses; lower is better."""
+
+    def ask(self) -> Doubles: ...
+    def tell(self, z: Doubles, losses: Doubles) -> None: ...
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A search whose state is saved: the losses it was told are not enough to restore it."""
+
+    def state(self) -> State: ...
+    def restore(self, state: State) -> None: ...
+
+
+@runtime_checkable
+class Stalls(Protocol):
+    """A search that can tell that it makes no more progress."""
+
+    def stalled(self) -> bool: ...
+
+
+class RandomSearch:
+    """As many draws from N(0, sigma0) as there are candidates; it learns nothing."""
+
+    def __init__(self, dim: int, rng: np.random.Generator, *, population: int = 20, sigma0: float = 1.0) -> None:
+        self._dim = dim
+        self._rng = rng
+        self._population = population
+        self._sigma0 = sigma0
+
+    def ask(self) -> Doubles:
+        return self._sigma0 * self._rng.standard_normal((self._population, self._dim))
+
+    def tell(self, z: Doubles, losses: Doubles) -> None:
+        """Nothing to learn."""

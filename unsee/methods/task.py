@@ -1,0 +1,209 @@
+"""Everything a run is a function of: settings, model, data, classes to forget, split.
+
+A task makes the parts of a run by name: the parametrization of contexts, the search, the images to tune on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from unsee.class_names import forget_mask
+from unsee.data.splits import Split, few_shot_split, largest_shots
+from unsee.errors import InputError
+from unsee.images import Images
+from unsee.methods.cma import BlockSearch
+from unsee.methods.contexts import (
+    BbtContexts,
+    IndependentContexts,
+    LowRankContexts,
+    Parametrization,
+    SharedContexts,
+    VanillaContexts,
+    draw_projection,
+    mean_origin,
+    phrase_origin,
+)
+from unsee.methods.descent import ForwardDifferences, GradientDescent, Slope, TwoSided
+from unsee.methods.presets import resolve
+from unsee.methods.search import RandomSearch, Search
+from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind
+from unsee.seeds import stream
+from unsee.settings import Settings, Value
+from unsee.types import Card, Data, Floats, Ints, Mask
+
+LOW_RANK = 2  # of ZIP's matrix of latents
+
+
+class Fitted(Protocol):
+    """What a method found: something that answers images."""
+
+    def confidences(self, images: BoundImages) -> Floats:
+        """Answers (n, C), rows sum to 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class TunedContexts:
+    """The contexts with the best validation score."""
+
+    contexts: Floats  # (m, D)
+
+    def confidences(self, images: BoundImages) -> Floats:
+        found: Floats = images.confidences(self.contexts[None])[0]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Everything a run is a function of."""
+
+    settings: Settings
+    model: BlackBox
+    data: Data
+    forget: Mask
+    split: Split
+
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        return tuple(name for name, gone in zip(self.data.class_names, self.forget, strict=True) if gone)
+
+    @cached_property
+    def parametrization(self) -> Parametrization:
+        return make_parametrization(self.settings, self.model)
+
+    @cached_property
+    def unseen(self) -> Mask:
+        """The forgotten classes there are no images of: the last ones, as many as `with_images` leaves out. -> (C,)."""
+        gone = np.flatnonzero(self.forget)
+        unseen = np.zeros_like(self.forget)
+        unseen[gone[round(self.settings.with_images * len(gone)) :]] = True
+        return unseen
+
+    @property
+    def blind(self) -> bool:
+        """Whether no image is tuned on at all; those to validate on are then for the record alone."""
+        return self.settings.memorize_weight == 0 and bool((self.unseen == self.forget).all())
+
+    @cached_property
+    def split_rows(self) -> tuple[Ints, Ints]:
+        """Rows of the training images to tune on and to validate on, without the classes there are no images of."""
+        parts = self.split.train, self.split.valid
+        if self.blind:
+            return parts
+        labels = self.data.train.labels
+        train, valid = (part[~self.unseen[labels[part]]] for part in parts)
+        return train, valid
+
+    @property
+    def tuning_rows(self) -> Ints:
+        return np.concatenate(self.split_rows)
+
+    @property
+    def tuning_images(self) -> tuple[Images, Images]:
+        """Images to tune on and to validate on."""
+        train, valid = (self.data.train.subset(rows) for rows in self.split_rows)
+        return train, valid
+
+    def bind_images(self, rows: Ints) -> BoundImages:
+        """The model bound to these rows of the training images."""
+        return bind(self.model, self.data.train.subset(rows))
+
+    def search(self) -> Search:
+        """A fresh search over the blocks of the parametrization."""
+        s, blocks = self.settings, self.parametrization.blocks
+        dim, streams = sum(blocks), [stream(s.seed, "search", i) for i in range(len(blocks))]
+        match s.search:
+            case "random":
+                return RandomSearch(dim, streams[0], population=s.population, sigma0=s.sigma0)
+            case "differences":
+                rate = s.rate * self.model.card.token_std
+                return ForwardDifferences(dim, streams[0], population=s.population, rate=rate, steps=s.iterations)
+            case "two-sided":
+                return TwoSided(dim, streams[0], population=s.population, rate=s.rate, steps=s.iterations)
+            case "gradient":
+                rate = s.rate * self.model.card.token_std
+                return GradientDescent(dim, self._slope(), rate=rate, steps=s.iterations)
+            case kind:
+                return BlockSearch(blocks, streams, kind=kind, population=s.population, sigma0=s.sigma0, rank=s.rank)
+
+    def _slope(self) -> Slope:
+        """The true gradient with respect to z, which is the contexts' entries themselves."""
+        from unsee.methods.gradient import LossSlope  # torch is needed for gradients alone
+
+        s = self.settings
+        if s.parametrization != "vanilla":
+            raise InputError("search=gradient moves the contexts themselves: use it with parametrization=vanilla")
+        origin = make_origin(s, self.model)
+        slope = LossSlope(self, (origin.shape[0], origin.shape[1]))
+        return lambda z: slope(z + origin.ravel())
+
+
+def make_task(
+    model: BlackBox, data: Data, forget: Sequence[str], method: str, preset: str, seed: int, given: Mapping[str, Value]
+) -> Task:
+    """The task these settings, classes and data make."""
+    settings = resolve_settings(model, data, method, preset, seed, given)
+    mask = forget_mask(data.class_names, forget)
+    split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
+    return Task(settings, model, data, mask, split)
+
+
+def resolve_settings(
+    model: BlackBox, data: Data, method: str, preset: str, seed: int, given: Mapping[str, Value]
+) -> Settings:
+    """A run's settings on this model and data, after all defaults."""
+    return resolve(
+        given,
+        method=method,
+        preset=preset,
+        seed=seed,
+        data=data.name,
+        family=model.card.family,
+        classes=len(data.class_names),
+        shots=largest_shots(data.train),
+    )
+
+
+def make_parametrization(settings: Settings, model: BlackBox) -> Parametrization:
+    """The contexts' parametrization, its projection drawn from the run's seed."""
+    origin = make_origin(settings, model)
+    rng = stream(settings.seed, "projection")
+
+    def projection(dim: int) -> Floats:
+        return draw_projection(rng, dim, model.card, settings.projection)
+
+    match settings.parametrization:
+        case "shared":
+            return SharedContexts(origin, projection(settings.shared + settings.own), settings.shared)
+        case "bbt":
+            return BbtContexts(origin, projection(settings.dim))
+        case "independent":
+            return IndependentContexts(origin, projection(settings.dim))
+        case "vanilla":
+            return VanillaContexts(origin)
+        case "low-rank":
+            dim, factors = settings.dim, stream(settings.seed, "factors")
+            rank = min(LOW_RANK, dim, len(origin))
+            left = factors.standard_normal((len(origin), rank)) / np.sqrt(rank)
+            return LowRankContexts(origin, projection(dim), left, factors.standard_normal((rank, dim)))
+        case _:
+            raise InputError(f"method {settings.method!r} tunes no prompt")
+
+
+def make_origin(settings: Settings, model: BlackBox) -> Floats:
+    """What is added to the contexts: the mean token embedding, or the tokens of a phrase. -> (m, D)."""
+    card: Card = model.card
+    if settings.contexts > card.token_limit - 2:
+        raise InputError(
+            f"{settings.contexts} contexts are more than the model's {card.token_limit} tokens allow "
+            f"({card.token_limit - 2} beside start and end)"
+        )
+    if settings.origin == "mean":
+        return mean_origin(card, settings.contexts)
+    if not isinstance(model, LooksUpTokens):
+        raise InputError(f"this model does not publish the token embeddings of {settings.origin!r}; use origin=mean")
+    return phrase_origin(card, settings.contexts, model.embed(settings.origin), settings.origin)

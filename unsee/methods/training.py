@@ -1,0 +1,107 @@
+"""Trains a learner's weights, and keeps those with the best validation score.
+
+The user's model is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from unsee.errors import RunError
+from unsee.images import Images
+from unsee.methods.learners import Learner, make_learner
+from unsee.methods.recorder import Evaluated, Recorder
+from unsee.methods.task import Task
+from unsee.metrics import answers, scores
+from unsee.models.black_box import BoundImages
+from unsee.types import Floats
+
+SMALL = 64 * 2**20  # bytes of state saved after every step; more, and only after every 25th
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedWeights:
+    """A learner with its best weights."""
+
+    learner: Learner
+
+    def confidences(self, images: BoundImages) -> Floats:
+        return self.learner.confidences(images.images)
+
+    def arrays(self) -> dict[str, Any]:
+        """The trained weights, in the learner's order."""
+        return {f"{i:04}": _array(t) for i, t in enumerate(self.learner.tensors())}
+
+
+def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
+    """Fine-tuning, CoOp with parameter update, and classifiers from scratch, from where the history ends."""
+    learner, valid = make_learner(task), task.data.train.subset(task.split.valid)
+    optimizer = torch.optim.Adam(learner.groups())
+    recorder.best.kept = _restore(learner, optimizer, recorder.restore())
+    while not recorder.done:
+        found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
+        weights = [t.detach().clone() for t in learner.tensors()]  # before a forward pass that changes running means
+        optimizer.zero_grad()
+        loss = learner.backward()
+        generation = recorder.record(Evaluated(np.array([loss]), {0: found}), population=1, spent=1)
+        if generation.chosen is not None:
+            recorder.best.kept = weights
+        optimizer.step()
+        _count(task, valid, recorder)
+        recorder.append(generation, _checkpoint(learner, optimizer, recorder))
+    if recorder.best.kept is None:
+        raise RunError("the run has no weights yet")
+    with torch.no_grad():
+        for tensor, kept in zip(learner.tensors(), recorder.best.kept, strict=True):
+            tensor.copy_(kept)
+    return TrainedWeights(learner)
+
+
+def _count(task: Task, valid: Images, recorder: Recorder) -> None:
+    recorder.ledger.prompts_encoded += 2 * len(task.forget)
+    recorder.ledger.image_queries += len(task.split.train) + len(valid)
+
+
+def _checkpoint(learner: Learner, optimizer: torch.optim.Adam, recorder: Recorder) -> dict[str, Any] | None:
+    """Weights, the best so far, and what the optimiser remembers; None after steps that are not worth a large file."""
+    size = 4 * sum(t.numel() * t.element_size() for t in learner.tensors())
+    number = recorder.ledger.generations
+    if size > SMALL and number % 25 and not recorder.done:
+        return None
+    state: dict[str, Any] = {f"now.{i}": _array(t) for i, t in enumerate(learner.tensors())}
+    state |= {f"best.{i}": _array(t) for i, t in enumerate(recorder.best.kept or [])}
+    for i, parameter in enumerate(_parameters(optimizer)):
+        for name, value in optimizer.state[parameter].items():
+            state[f"adam.{i}.{name}"] = _array(value)
+    return state
+
+
+def _restore(learner: Learner, optimizer: torch.optim.Adam, state: Mapping[str, Any]) -> list[torch.Tensor] | None:
+    """Puts a saved state back; returns the best weights so far."""
+    if not state:
+        return None
+    tensors = learner.tensors()
+    try:
+        with torch.no_grad():
+            for i, tensor in enumerate(tensors):
+                tensor.copy_(torch.from_numpy(state[f"now.{i}"].copy()).view_as(tensor))
+        for i, parameter in enumerate(_parameters(optimizer)):
+            for name in ("step", "exp_avg", "exp_avg_sq"):
+                saved = torch.from_numpy(state[f"adam.{i}.{name}"].copy())
+                optimizer.state[parameter][name] = saved.reshape(() if name == "step" else parameter.shape)
+        return [torch.from_numpy(state[f"best.{i}"].copy()).view_as(t) for i, t in enumerate(tensors)]
+    except (KeyError, RuntimeError) as error:
+        raise RunError(f"the checkpoint does not fit the model ({error})") from None
+
+
+def _parameters(optimizer: torch.optim.Adam) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _array(t: torch.Tensor) -> Any:
+    return np.atleast_1d(t.detach().cpu().contiguous().numpy())

@@ -1,0 +1,128 @@
+"""The border between tuning and a model: everything that crosses it is defined here.
+
+A model publishes a `card`, is bound to images and class names, and answers contexts with
+confidences. `Metered` wraps any bound model, checks its answers and keeps the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from unsee.errors import InputError, ModelError
+from unsee.images import Anything, Images
+from unsee.types import Card, Floats, Ints, Ledger
+
+# The log of the smallest normal float32: what a confidence of exactly 0 counts as. Only providers
+# that round their confidences to 0 ever reach it; log-softmax itself does not.
+LOG_FLOOR = float(np.log(np.finfo(np.float32).tiny))
+
+
+class Bound(Protocol):
+    """A model bound to n images and C class names."""
+
+    def confidences(self, contexts: Floats) -> Floats:
+        """(b, m, D) -> (b, n, C); rows sum to 1."""
+
+
+@runtime_checkable
+class AnswersText(Protocol):
+    """A bound model that also answers plain-text prompts."""
+
+    def zero_shot(self, template: str) -> Floats:
+        """Confidences under a plain-text prompt such as "a photo of a {}.". -> (n, C)."""
+
+
+class BlackBox(Protocol):
+    """A vision-language model whose inside is not seen."""
+
+    @property
+    def card(self) -> Card: ...
+    def bind(self, images: Anything, class_names: Sequence[str]) -> Bound: ...
+
+
+@runtime_checkable
+class TellsLogs(Protocol):
+    """A bound model in this process: gives the logs of its confidences, exact where confidences round to 0."""
+
+    def log_confidences(self, contexts: Floats) -> Floats: ...
+
+
+@runtime_checkable
+class LooksUpTokens(Protocol):
+    """A model that tells the embeddings of a phrase's tokens, (k, D)."""
+
+    def embed(self, phrase: str) -> Floats: ...
+
+
+@dataclass(frozen=True, eq=False)
+class BoundImages:
+    """Images with their labels, and a model bound to them."""
+
+    images: Images
+    bound: Bound
+    class_names: tuple[str, ...]
+
+    @property
+    def labels(self) -> Ints:
+        return self.images.labels
+
+    def confidences(self, contexts: Floats) -> Floats:
+        """(b, m, D) -> (b, n, C); rows sum to 1."""
+        return self.bound.confidences(contexts)
+
+    def zero_shot(self, template: str) -> Floats | None:
+        """Confidences under a plain-text prompt (n, C); None if the model answers none."""
+        return self.bound.zero_shot(template) if isinstance(self.bound, AnswersText) else None
+
+
+def bind(model: BlackBox, images: Images, class_names: Sequence[str] | None = None) -> BoundImages:
+    """The model bound to these images, and to their own class names unless others are given."""
+    names = tuple(images.class_names if class_names is None else class_names)
+    return BoundImages(images, model.bind(images, names), names)
+
+
+class Metered:
+    """A bound model with its answers checked and counted."""
+
+    def __init__(self, bound: BoundImages, ledger: Ledger) -> None:
+        self.bound = bound
+        self.ledger = ledger
+        ledger.images_encoded += getattr(bound.bound, "images_encoded", 0)
+        ledger.images_from_cache += getattr(bound.bound, "images_from_cache", 0)
+
+    def check_room(self, m: int) -> None:
+        """Refuses more contexts than fit, where the model says how many do."""
+        room = getattr(self.bound.bound, "room", None)
+        if room is not None and m > room:
+            raise InputError(f"{m} contexts do not fit in front of the longest class name; at most {room} do")
+
+    def log_confidences(self, contexts: Floats, rows: slice) -> Floats:
+        """Logs of the confidences of some rows of the contexts (b, m, D), all finite. -> (len(rows), n, C).
+
+        Only these rows are sent to a provider and counted. A model in this process is given the whole batch, so that
+        its sums round the same way whatever the rows.
+        """
+        bound, wanted = self.bound.bound, rows.stop - rows.start
+        if isinstance(bound, TellsLogs):
+            logs = bound.log_confidences(contexts)[rows]
+        else:
+            logs = safe_log(np.asarray(bound.confidences(contexts[rows]), dtype=np.float32))
+        n, c = len(self.bound.images), len(self.bound.class_names)
+        if logs.shape != (wanted, n, c):
+            raise ModelError(f"the model answered with shape {logs.shape}, not {(wanted, n, c)}")
+        if not np.isfinite(logs).all():
+            raise ModelError("the model answered with NaN or infinite confidences; nothing can be learned from them")
+        self.ledger.prompts_encoded += wanted * c
+        self.ledger.image_queries += wanted * n
+        return logs
+
+
+def safe_log(confidences: Floats) -> Floats:
+    """Logs of confidences, floored at LOG_FLOOR; NaN stays NaN, to be found by the caller."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(confidences)
+    return np.maximum(logs, np.float32(LOG_FLOOR), out=logs)

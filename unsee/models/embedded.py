@@ -1,0 +1,79 @@
+"""The embedded model: a small CLIP-architecture model that really looks at images, shipped with the package.
+
+Its text tower is CLIP's and runs through the same `text_tower.py` as real CLIP; its image tower is an
+ONNX graph. `card.json` beside the weights says what it was trained on and what it is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from unsee.errors import ModelError
+from unsee.models.catalogue import EMBEDDED
+from unsee.models.checkpoints import TowerSizes
+from unsee.models.clip import text_tower
+from unsee.models.features import FeatureCache
+from unsee.models.local import LocalModel
+from unsee.models.tokenizers import FileTokenizer
+from unsee.types import Floats
+
+
+def load_mini(cache: FeatureCache | None = None, folder: Path = EMBEDDED, name: str = "mini") -> LocalModel:
+    """The embedded model, or one trained anew in the same form."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        state = {key: value.float() for key, value in load_file(folder / "text.safetensors").items()}
+        sizes = TowerSizes(
+            width=config["hidden_size"],
+            layers=config["num_hidden_layers"],
+            heads=config["num_attention_heads"],
+            hidden=config["intermediate_size"],
+            activation=config["hidden_act"],
+            eps=config["layer_norm_eps"],
+        )
+        tower = text_tower(state, sizes)
+        encoder = OnnxEncoder(folder / config["image"]["file"], config["image"]["side"])
+        scale = math.exp(float(state["logit_scale"]))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise ModelError(f"{folder}: the embedded model is incomplete ({type(error).__name__}: {error})") from None
+    return LocalModel(name, tower, FileTokenizer(folder / "tokenizer.json"), encoder, scale, cache, family="mini")
+
+
+class OnnxEncoder:
+    """An image tower as an ONNX graph: uint8 pixels (n, side, side, 3) in, embeddings out."""
+
+    batch = 64
+
+    def __init__(self, path: Path, side: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        content = path.read_bytes()
+        try:
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime raises classes of its own, one for each status
+            raise ModelError(f"{path}: not a graph that ONNX Runtime can load ({str(error)[:120]})") from None
+        self._input = self._session.get_inputs()[0].name
+        self.side = side
+        self.fingerprint = hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    def prepare(self, image: Image.Image) -> NDArray[np.uint8]:
+        """RGB pixels, squeezed to the side the model was trained with."""
+        return np.asarray(image.convert("RGB").resize((self.side, self.side), Image.Resampling.BICUBIC))
+
+    def encode(self, prepared: Sequence[Any]) -> Floats:
+        """Normalised image embeddings. -> (n, E)."""
+        found: Floats = self._session.run(None, {self._input: np.stack(prepared)})[0].astype(np.float32, copy=False)
+        return found

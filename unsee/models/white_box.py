@@ -1,0 +1,44 @@
+"""What only a model in this process can give: itself (for gradients and weights), and class embeddings.
+
+Nothing here passes the black-box border: methods that need it ask for the concrete model, and say so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from unsee.errors import InputError
+from unsee.models.black_box import BlackBox
+from unsee.models.local import LocalModel
+from unsee.types import Floats
+
+
+def open_box(model: BlackBox, method: str, access: str) -> LocalModel:
+    """The model itself; refuses one that is reached through the border alone."""
+    if not isinstance(model, LocalModel):
+        raise InputError(
+            f"method {method!r} needs {access} of a model in this process; {model.card.name!r} is a black box"
+        )
+    return model
+
+
+class ClassEmbeddings:
+    """Class embeddings before tuning, and under any contexts: what C-Emb forgets by, without images."""
+
+    def __init__(self, model: LocalModel, class_names: tuple[str, ...], template: str) -> None:
+        self._text = model.bind_names(class_names)
+        self._tokens = model.tower.tokens
+        with torch.inference_mode():
+            self.before: Floats = _numpy(model.texts([template.replace("{}", name) for name in class_names]))  # (C, E)
+
+    def under(self, contexts: Floats) -> Floats:
+        """(b, m, D) -> (b, C, E)."""
+        with torch.inference_mode():
+            given = torch.from_numpy(np.ascontiguousarray(contexts, dtype=np.float32))
+            return _numpy(self._text.embeddings(given.to(self._tokens.device, self._tokens.dtype)))
+
+
+def _numpy(x: torch.Tensor) -> Floats:
+    found: Floats = x.float().cpu().numpy()
+    return found

@@ -1,0 +1,1 @@
+"""What finished runs say together: summaries over seeds, tables, charts, the report."""

@@ -1,0 +1,108 @@
+"""What results are shown as: a table, written as CSV, LaTeX or Markdown, and a series, drawn by `charts`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # at the start of a row it would be taken for an argument of \\
+    "]": "{]}",
+    "±": r"$\pm$",
+    "–": "--",
+    "…": r"\ldots{}",
+}
+_NUMBER = re.compile(r"[-−+]?\d[\d,. ]*( ± \d[\d.]*)?")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Cells as they are to be read, a header over them, and a title that may be empty."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.header):
+                raise ValueError(f"a row of {len(row)} cells under a header of {len(self.header)}: {list(row)}")
+
+    def numeric(self, column: int) -> bool:
+        """Whether a column holds numbers alone; these are set to the right."""
+        cells = [row[column] for row in self.rows if row[column] not in ("", "–")]
+        return bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: x are numbers or labels; spread, if known, is the standard deviation of each y."""
+
+    name: str
+    x: Sequence[float | str]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+
+
+def as_csv(table: TextTable) -> str:
+    """Comma-separated, quoted where needed; the title is left out."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([table.header, *table.rows])
+    return out.getvalue()
+
+
+def as_latex(table: TextTable) -> str:
+    """A table in the manner of booktabs; every special character stands for itself."""
+    columns = "".join("r" if table.numeric(i) else "l" for i in range(len(table.header)))
+    lines = [r"\begin{table}", r"\centering"]
+    if table.title:
+        lines.append(rf"\caption{{{_latex(table.title)}}}")
+    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(table.header), r"\midrule"]
+    lines += [_latex_row(row) for row in table.rows]
+    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def as_markdown(table: TextTable) -> str:
+    """A pipe table, under its title in bold."""
+    rules = ["---:" if table.numeric(i) else "---" for i in range(len(table.header))]
+    lines = [f"**{_markdown(table.title)}**", ""] if table.title else []
+    lines += [_markdown_row(table.header), "|" + "|".join(rules) + "|"]
+    lines += [_markdown_row(row) for row in table.rows]
+    return "\n".join(lines) + "\n"
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in _one_line(text))
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(_latex(cell) for cell in cells) + r" \\"
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\`*<|\[\]])", r"\\\1", _one_line(text))
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_markdown(cell) for cell in cells) + " |"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,71 @@
+"""Scores on a set of images: a tuned prompt beside the plain prompt and beside a shorter label list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsee.errors import InputError
+from unsee.metrics import answers, entropy, label_mask_answers, per_class_accuracy, scores
+from unsee.runs.records import ClassRecord, EntropyRecord
+from unsee.types import Doubles, Floats, Ints, Mask, Scores
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Scores on one set of images, before and after. "Before" is None where the model answers no plain-text prompt."""
+
+    zero_shot: Scores | None
+    label_mask: Scores | None
+    tuned: Scores
+    before: Doubles  # (C,) accuracy of each class under the plain prompt; NaN without images
+    after: Doubles  # (C,) under the tuned one
+    entropy_before: float  # of forgotten images' answers, 1 = uninformative; NaN without images
+    entropy_after: float
+    answers_before: Ints  # (n,) top class of each image
+    answers_after: Ints
+    sure_before: Floats  # (n,) its confidence
+    sure_after: Floats
+
+    def arrays(self) -> dict[str, Ints | Floats]:
+        """Top answers and their confidences, image by image."""
+        return {name: getattr(self, name) for name in ("answers_before", "answers_after", "sure_before", "sure_after")}
+
+    def per_class(self, class_names: tuple[str, ...]) -> dict[str, ClassRecord]:
+        """Accuracy of each class by name."""
+        pairs = zip(class_names, self.before, self.after, strict=True)
+        return {name: ClassRecord(before=_number(b), after=_number(a)) for name, b, a in pairs}
+
+    @property
+    def entropy_forgotten(self) -> EntropyRecord:
+        return EntropyRecord(before=_number(self.entropy_before), after=_number(self.entropy_after))
+
+
+def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask) -> Evaluation:
+    """Scores of confidences (n, C) under the plain prompt, if there are any, and under the tuned one."""
+    if len(labels) == 0:
+        raise InputError("there are no images to evaluate on")
+    gone, classes = forget[labels], len(forget)
+    before = np.full_like(tuned, np.nan) if plain is None else plain
+
+    def mean_entropy(confidences: Floats) -> float:
+        return float(entropy(confidences[gone]).mean()) if gone.any() else float("nan")
+
+    return Evaluation(
+        zero_shot=None if plain is None else scores(answers(plain), labels, forget),
+        label_mask=None if plain is None else scores(label_mask_answers(plain, forget), labels, forget),
+        tuned=scores(answers(tuned), labels, forget),
+        before=np.full(classes, np.nan) if plain is None else per_class_accuracy(answers(plain), labels, classes),
+        after=per_class_accuracy(answers(tuned), labels, classes),
+        entropy_before=float("nan") if plain is None else mean_entropy(plain),
+        entropy_after=mean_entropy(tuned),
+        answers_before=answers(before),
+        answers_after=answers(tuned),
+        sure_before=before.max(axis=1),
+        sure_after=tuned.max(axis=1),
+    )
+
+
+def _number(x: float) -> float | None:
+    return None if np.isnan(x) else float(x)

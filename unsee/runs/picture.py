@@ -1,0 +1,79 @@
+"""A picture of a result: test images with the top answer before and after."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from unsee.images import Images
+from unsee.runs.evaluation import Evaluation
+from unsee.types import Mask
+
+CELL, IMAGE, LINE = 124, 104, 17
+HEAD = 62
+INK, GREY, FORGET, KEEP = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # told apart by colour-blind readers too
+
+
+def before_after(images: Images, found: Evaluation, forget: Mask, columns: int = 10, rows: int = 3) -> Image.Image:
+    """A column a class, forgotten classes first; under each image the answers before and after.
+
+    A right answer is marked ✓ and a wrong one ✗ beside its colour: the point is ✓ turning to ✗ on the left alone.
+    """
+    gone, kept = np.flatnonzero(forget), np.flatnonzero(~forget)
+    share = max(1, min(len(gone), columns - min(len(kept), columns // 2)))
+    classes = [*gone[:share], *kept[: columns - share]]
+    cell_height = IMAGE + 2 * LINE + 12
+    picture = Image.new("RGB", (CELL * len(classes) + 12, HEAD + rows * cell_height + 8), "white")
+    draw = ImageDraw.Draw(picture)
+    for column, label in enumerate(classes):
+        x = 12 + column * CELL
+        colour = FORGET if forget[label] else KEEP
+        _text(draw, (x, 8), "forget" if forget[label] else "keep", 13, colour)
+        _text(draw, (x, 24), images.class_names[label], 16, INK, CELL - 8)
+        draw.rectangle((x, HEAD - 14, x + IMAGE - 1, HEAD - 10), fill=colour)
+        for row, number in enumerate(_spread(np.flatnonzero(images.labels == label), rows)):
+            y = HEAD + row * cell_height
+            picture.paste(_thumbnail(images.read(int(number))), (x, y))
+            for line, (answers, sure) in enumerate(
+                ((found.answers_before, found.sure_before), (found.answers_after, found.sure_after))
+            ):
+                right = answers[number] == label
+                tint, top = GREY if line == 0 else INK, y + IMAGE + 2 + line * LINE
+                _mark(draw, x + 1, top + 2, right, tint)
+                end = f" {100 * sure[number]:.0f}%"
+                _text(draw, (x + 15, top), images.class_names[answers[number]], 13, tint, IMAGE - 6, end)
+    return picture
+
+
+def _thumbnail(image: Image.Image) -> Image.Image:
+    side = min(image.size)
+    left, top = (image.size[0] - side) // 2, (image.size[1] - side) // 2
+    square = image.convert("RGB").crop((left, top, left + side, top + side))
+    return square.resize((IMAGE, IMAGE), Image.Resampling.LANCZOS if side > IMAGE else Image.Resampling.BICUBIC)
+
+
+def _mark(draw: ImageDraw.ImageDraw, x: int, y: int, right: bool, colour: str) -> None:
+    """A tick or a cross, drawn: not every font has them."""
+    if right:
+        draw.line((x, y + 6, x + 4, y + 10, x + 10, y + 1), fill=colour, width=2)
+    else:
+        draw.line((x + 1, y + 1, x + 9, y + 10), fill=colour, width=2)
+        draw.line((x + 1, y + 10, x + 9, y + 1), fill=colour, width=2)
+
+
+def _text(
+    draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, size: int, colour: str, room: int = 10_000, end: str = ""
+) -> None:
+    """Text and its end, the text cut short where both do not fit."""
+    font, shown = ImageFont.load_default(size), text
+    while len(shown) > 2 and draw.textlength(shown + end, font) > room:
+        text = text[:-1]
+        shown = text + "…"
+    draw.text(at, shown + end, fill=colour, font=font)
+
+
+def _spread(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: int) -> list[int]:
+    """Evenly from the whole of a class, not its first images."""
+    if len(rows) == 0:
+        return []
+    return [int(rows[i * len(rows) // count]) for i in range(min(count, len(rows)))]

@@ -1,0 +1,118 @@
+"""The artefact: tuned contexts, and a card that says what they forget and for which model.
+
+`prompt.safetensors` holds `contexts` (m, D) in token-embedding space; `prompt.json` is its card. The
+two are enough to classify with, anywhere the same model runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from unsee.errors import RunError
+from unsee.files import write_bytes
+from unsee.images import Anything, as_images
+from unsee.models.black_box import BlackBox, bind
+from unsee.runs.records import PromptCard, read_record, write_record
+from unsee.types import Floats
+
+WEIGHTS, CARD = "prompt.safetensors", "prompt.json"
+TEMPLATE = "a photo of a {}."
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one image: classes with their confidences, highest first."""
+
+    image: str
+    before: tuple[tuple[str, float], ...]  # under the plain-text prompt
+    after: tuple[tuple[str, float], ...]  # under the tuned prompt
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """Tuned contexts with their card."""
+
+    contexts: Floats  # (m, D)
+    class_names: tuple[str, ...]
+    forget: tuple[str, ...]
+    model: str
+    fingerprint: str  # of the model
+    template: str = TEMPLATE
+
+    def save(self, folder: str | Path) -> None:
+        """Writes prompt.safetensors and prompt.json."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        content = save({"contexts": np.ascontiguousarray(self.contexts, dtype=np.float32)})
+        write_bytes(folder / WEIGHTS, content)
+        write_record(folder / CARD, self.card(hashlib.sha256(content).hexdigest()))
+
+    def card(self, sha256: str = "") -> PromptCard:
+        """What a user of the prompt needs to know."""
+        m, width = self.contexts.shape
+        return PromptCard(
+            prompt=f"[SOS] {' '.join(f'ctx_{i + 1}' for i in range(m))} <class name>. [EOT]",
+            contexts=m,
+            width=width,
+            class_names=self.class_names,
+            forget=self.forget,
+            model=self.model,
+            model_fingerprint=self.fingerprint,
+            template=self.template,
+            sha256=sha256,
+        )
+
+    def check(self, model: BlackBox) -> None:
+        """Refuses a model that this prompt was not tuned for."""
+        if model.card.fingerprint != self.fingerprint:
+            raise RunError(
+                f"this prompt was tuned for model {self.model!r} ({self.fingerprint[:12]}), not for "
+                f"{model.card.name!r} ({model.card.fingerprint[:12]}); tune one for that model"
+            )
+
+    def confidences(self, model: BlackBox, images: Anything) -> Floats:
+        """Confidences under the tuned prompt. -> (n, C)."""
+        self.check(model)
+        found: Floats = model.bind(as_images(images), self.class_names).confidences(self.contexts[None])[0]
+        return found
+
+    def classify(self, model: BlackBox, images: Anything, top: int = 3) -> list[Answer]:
+        """The top classes of each image, without and with the tuned prompt."""
+        self.check(model)
+        given = as_images(images)
+        bound = bind(model, given, self.class_names)
+        before = bound.zero_shot(self.template)
+        after = bound.confidences(self.contexts[None])[0]
+        return [
+            Answer(given.name(i), () if before is None else self._top(before[i], top), self._top(after[i], top))
+            for i in range(len(given))
+        ]
+
+    def _top(self, confidences: Floats, top: int) -> tuple[tuple[str, float], ...]:
+        order = np.argsort(-confidences, kind="stable")[:top]
+        return tuple((self.class_names[i], float(confidences[i])) for i in order)
+
+
+def load_prompt(folder: str | Path) -> Prompt:
+    """The prompt of a run folder; RunError if it is damaged or missing."""
+    folder = Path(folder)
+    weights, missing = folder / WEIGHTS, f"holds no prompt ({WEIGHTS} and {CARD}); is the run finished?"
+    if not weights.is_file():
+        raise RunError(f"{folder}: {missing}")
+    card = read_record(PromptCard, folder / CARD, missing)
+    try:
+        content = weights.read_bytes()
+        contexts = load(content)["contexts"]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise RunError(f"{folder}: the prompt is damaged ({type(error).__name__}: {error})") from None
+    if hashlib.sha256(content).hexdigest() != card.sha256:
+        raise RunError(f"{weights}: does not match {CARD}; one of the two was changed or damaged")
+    if contexts.ndim != 2 or not np.isfinite(contexts).all():
+        raise RunError(f"{weights}: contexts must be finite and (m, D), not {contexts.shape}")
+    return Prompt(contexts, card.class_names, card.forget, card.model, card.model_fingerprint, card.template)

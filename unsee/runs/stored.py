@@ -1,0 +1,120 @@
+"""A finished run, read back from its folder: what it was, what it scored, how it got there, every answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unsee.errors import RunError
+from unsee.runs.folder import ANSWERS, CONFIG, JOURNAL, PICTURE, is_finished, read_answers, read_config, read_result
+from unsee.runs.records import ConfigRecord, JournalLine, ResultRecord
+from unsee.settings import Value
+from unsee.types import Ints, Mask
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """All that a run folder tells. A run may have no answers and no picture."""
+
+    folder: Path
+    config: ConfigRecord
+    result: ResultRecord
+    journal: list[JournalLine]
+    answers: Mapping[str, Ints] | None
+    picture: bytes | None
+
+    @property
+    def model(self) -> str:
+        """The model's name; of a path, its last part."""
+        return _last(self.result.model)
+
+    @property
+    def data(self) -> str:
+        return _last(self.result.data)
+
+    @property
+    def class_names(self) -> list[str]:
+        return list(self.config.class_names)
+
+    @property
+    def forgotten(self) -> Mask:
+        wanted = set(self.result.forget)
+        return np.array([name in wanted for name in self.class_names], dtype=np.bool_)
+
+    @property
+    def task(self) -> str:
+        """Equal for runs whose scores can be compared: one model, one data set, one list of classes to forget."""
+        facts = [self.config.model.model_dump(), self.result.data, self.class_names, sorted(self.result.forget)]
+        return json.dumps(facts, sort_keys=True)
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """All but the seed."""
+        return {name: value for name, value in self.config.settings.as_dict().items() if name != "seed"}
+
+    def confusion(self) -> tuple[Ints, Ints] | None:
+        """Counts (C, C) of true class by answer, before and after; None without answers."""
+        if self.answers is None:
+            return None
+        labels, n = self.answers["labels"], len(self.class_names)
+        before, after = (
+            np.bincount(labels * n + self.answers[name], minlength=n * n).reshape(n, n)
+            for name in ("answers_before", "answers_after")
+        )
+        return before, after
+
+
+def read_run(folder: str | Path) -> StoredRun:
+    """A finished run from its folder; an unfinished or damaged one is refused."""
+    folder = Path(folder)
+    config = read_config(folder)
+    if not is_finished(folder):
+        raise RunError(f"{folder} is not finished (no result.json); continue it with: unsee resume {folder}")
+    result = read_result(folder)
+    if set(result.per_class) != set(config.class_names):
+        raise RunError(f"{folder}: the classes of result.json are not those of {CONFIG}")
+    picture = folder / PICTURE
+    content = picture.read_bytes() if picture.is_file() else b""
+    return StoredRun(
+        folder,
+        config,
+        result,
+        _journal(folder / JOURNAL),
+        _answers(folder, len(config.class_names)),
+        content if content.startswith(_PNG) else None,
+    )
+
+
+def _journal(path: Path) -> list[JournalLine]:
+    """The journal's lines; one that was half-written when the run was killed is left out."""
+    found = []
+    for line in path.read_bytes().splitlines() if path.is_file() else []:
+        try:
+            found.append(JournalLine.model_validate_json(line))
+        except ValueError:
+            continue
+    return found
+
+
+def _answers(folder: Path, classes: int) -> Mapping[str, Ints] | None:
+    if not (folder / ANSWERS).is_file():
+        return None
+    found = read_answers(folder)
+    names = ("labels", "answers_before", "answers_after")
+    for name in names:
+        if name not in found:
+            raise RunError(f"{folder / ANSWERS}: {name} is missing")
+    kept = {name: np.asarray(found[name], dtype=np.int64) for name in names}
+    if len({len(a) for a in kept.values()}) > 1 or any(((a < 0) | (a >= classes)).any() for a in kept.values()):
+        raise RunError(f"{folder / ANSWERS}: damaged (not answers of {classes} classes)")
+    return kept
+
+
+def _last(name: str) -> str:
+    return Path(name).name if Path(name).is_absolute() else name

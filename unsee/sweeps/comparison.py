@@ -1,0 +1,62 @@
+"""Methods side by side at equal image queries: runs what is missing, and summarises every method over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unsee.class_names import forget_mask
+from unsee.errors import InputError, unknown
+from unsee.methods.cost import planned_cost, settings_for_queries
+from unsee.methods.recorder import Say, Watch
+from unsee.methods.registry import METHODS, REFERENCE
+from unsee.results.summary import MethodSummary, summarize
+from unsee.runs.records import ResultRecord
+from unsee.settings import Value
+from unsee.sweeps.sweep import RunRequest, Workspace, run_all
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A summary of each method, and the number of image queries that every black-box method was given."""
+
+    methods: list[MethodSummary]
+    image_queries: int
+
+
+def compare(
+    workspace: Workspace,
+    forget: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    preset: str = "tuned",
+    settings: Mapping[str, Value] | None = None,
+    say: Say = lambda text: None,
+    watch: Watch | None = None,
+) -> Comparison:
+    """Compares methods. Finished runs in the workspace are reused, interrupted ones are resumed."""
+    for method in methods:
+        if method not in METHODS:
+            raise InputError(unknown("method", method, METHODS))
+    forget_mask(workspace.data.class_names, forget)
+    given, names = dict(settings or {}), tuple(forget)
+    reference = workspace.task(RunRequest(REFERENCE, seeds[0], names, preset, _allowed(REFERENCE, given)))
+    queries = planned_cost(reference).image_queries
+    requests = []
+    for method in methods:
+        first = RunRequest(method, seeds[0], names, preset, _allowed(method, given))
+        equal = {**first.settings, **settings_for_queries(workspace.task(first), queries)}
+        requests += [RunRequest(method, seed, names, preset, equal) for seed in seeds]
+    results: dict[RunRequest, ResultRecord] = {}
+    for request, result, seconds in run_all(workspace, requests, watch, say):
+        results[request] = result
+        say(f"{request.method} seed {request.seed}: H {100 * result.test.h:.2f} ({seconds:.0f} s)")
+    rows = [summarize(method, [results[r] for r in requests if r.method == method]) for method in methods]
+    return Comparison(rows, queries)
+
+
+def _allowed(method: str, given: Mapping[str, Value]) -> dict[str, Value]:
+    """The given settings without a population, where the method has one of its own."""
+    own = "population" in METHODS[method].settings
+    return {name: value for name, value in given.items() if not (own and name == "population")}

@@ -1,0 +1,107 @@
+"""Records that pass between the stages: a model's card, data sets, scores, cost, one generation of a run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsee.errors import InputError
+from unsee.images import Images
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+State = dict[str, Doubles]  # named arrays that a checkpoint keeps
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the provider of a model publishes: all that tuning may know of it beforehand."""
+
+    name: str
+    fingerprint: str
+    width: int  # D, of one token embedding
+    token_mean: Floats  # (D,)
+    token_std: float  # over every entry of the token table
+    token_limit: int  # positions, start and end tokens included
+    family: str = ""  # models of one family share the sizes of preset `tuned`
+
+
+@dataclass(frozen=True)
+class Scores:
+    """H, Err_for and Acc_mem as fractions in [0, 1]."""
+
+    h: float
+    err_for: float
+    acc_mem: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set: images to tune on and images to test on, over the same classes."""
+
+    name: str
+    train: Images
+    test: Images
+    split_seed: int | None = None  # the seed that divided one set of class folders into train and test
+
+    def __post_init__(self) -> None:
+        if self.train.class_names != self.test.class_names:
+            raise InputError(f"data {self.name!r}: train and test must have the same classes")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.train.class_names
+
+    @cached_property
+    def listing(self) -> str:
+        """Hash of class names, labels and image names; no image is opened."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.train, self.test):
+            digest.update("\0".join(part.class_names).encode())
+            digest.update(np.ascontiguousarray(part.labels, dtype=np.int64).tobytes())
+            digest.update(part.listing_digest())
+        return digest.hexdigest()
+
+    @cached_property
+    def test_pixels(self) -> str:
+        """Hash of the content of every test image."""
+        return self.test.content_digest()
+
+
+@dataclass
+class Ledger:
+    """What a run has cost the provider of the model so far."""
+
+    candidates: int = 0  # prompts tried on all images
+    generations: int = 0
+    prompts_encoded: int = 0  # texts through the text tower: candidates x classes
+    image_queries: int = 0  # one image scored under one prompt
+    images_encoded: int = 0  # forward passes of the image tower
+    images_from_cache: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One step of a run: enough to replay the search without asking the model again."""
+
+    number: int  # from 1
+    losses: Doubles  # (b,)
+    candidates: int  # so far
+    chosen: int | None = None  # index of the candidate that became the best so far
+    valid: Scores | None = None  # best validation scores so far
+    partial: bool = False  # the budget ended inside this generation
+    validated: dict[int, Scores] = field(default_factory=dict)  # of a partial generation: by candidate
+    ledger: dict[str, int] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)  # of the run so far, earlier parts included

@@ -1,0 +1,28 @@
+"""Which versions made a run: of unsee, of the libraries, and the epoch of its numbers."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
+
+EPOCH = 1  # raised by hand when a change of the code changes numbers: earlier runs are then not reused or resumed
+RECORDED = ("numpy", "torch", "cma", "transformers", "onnxruntime", "pillow")
+
+
+def version() -> str:
+    """The version of unsee, or "0" where it runs from a bare checkout."""
+    return _version("unsee") or "0"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what results depend on."""
+    found = {name: _version(name) for name in RECORDED}
+    return {"python": platform.python_version()} | {name: v for name, v in found.items() if v is not None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return installed(package)
+    except PackageNotFoundError:
+        return None
