@@ -34,8 +34,8 @@ def test_an_unreadable_image_is_named(tmp_path):
     (tmp_path / "text.png").write_text("no image")
     whole = tmp_path / "whole.png"
     Image.new("RGB", (64, 64), "red").save(whole)
-    (tmp_path / "torn.png").write_bytes(whole.read_bytes()[:100])
-    names = ["empty.png", "text.png", "torn.png", "missing.png", "whole.png"]
+    (tmp_path / "truncated.png").write_bytes(whole.read_bytes()[:100])
+    names = ["empty.png", "text.png", "truncated.png", "missing.png", "whole.png"]
     images = unsee.as_images([tmp_path / name for name in names])
     for row, name in enumerate(names[:-1]):
         with pytest.raises(ImageError, match=name):
@@ -61,6 +61,39 @@ def test_digests_know_content_and_shape():
     wide = unsee.as_images(np.zeros((1, 2, 8, 3), dtype=np.uint8))
     assert wide.digest(0) != images.digest(0)
     assert images.subset([0, 2]).content_digest() != images.subset([2, 0]).content_digest()
+
+
+def palette_image(colours: list[int], transparency: int | bytes | None = None) -> Image.Image:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette(colours)
+    if transparency is not None:
+        image.info["transparency"] = transparency
+    return image
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    image.getexif()[0x0112] = orientation
+    return image
+
+
+def test_digests_know_palette_transparency_and_orientation():
+    """Images in memory that look different, though their pixel values are the same."""
+    red, blue = [0, 0, 0, 255, 0, 0], [0, 0, 0, 0, 0, 255]
+    different = [
+        palette_image(red),
+        palette_image(blue),
+        palette_image(red, transparency=1),
+        palette_image(red, transparency=bytes([255, 100])),
+        turned(palette_image(red), 3),
+        turned(palette_image(red), 6),
+    ]
+    rgba_palette = Image.new("P", (4, 4), 1)
+    rgba_palette.putpalette([0, 0, 0, 255, 255, 0, 0, 90], "RGBA")
+    images = unsee.as_images([*different, rgba_palette])
+    assert len({images.digest(i) for i in range(7)}) == 7
+    again = unsee.as_images([palette_image(red), turned(palette_image(red), 1), turned(palette_image(red), 6)])
+    assert again.digest(0) == again.digest(1) == images.digest(0), "orientation 1 is upright"
+    assert again.digest(2) == images.digest(5)
 
 
 def test_a_subset_keeps_labels_with_their_images():

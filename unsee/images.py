@@ -21,6 +21,7 @@ from unsee.errors import DataError, ImageError, InputError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
 DECODERS = 4  # threads that decode ahead of the model
+_ORIENTATION = 0x0112  # the EXIF tag that says how a photo is turned
 
 
 class PixelSource(Protocol):
@@ -118,9 +119,12 @@ class PilSource:
         return self.name(i)
 
     def digest(self, i: int) -> bytes:
+        """Hash of everything that changes how the image looks: pixels, palette, transparency, EXIF orientation."""
         image = self.images[i]
-        head = f"{image.mode}{image.size}".encode()
-        return hashlib.blake2b(head + image.tobytes(), digest_size=16).digest()
+        image.load()  # some formats know their mode and palette only now
+        upright = image.getexif().get(_ORIENTATION, 1)
+        look = (image.mode, image.size, image.getpalette(None), image.info.get("transparency"), upright)
+        return hashlib.blake2b(repr(look).encode() + image.tobytes(), digest_size=16).digest()
 
     def read(self, i: int) -> Image.Image:
         return ImageOps.exif_transpose(self.images[i])
