@@ -6,7 +6,7 @@ from PIL import Image
 
 import unsee
 from unsee import ImageError, InputError
-from unsee.images import ArraySource, labelled
+from unsee.images import ArraySource, as_rgb, labelled
 
 
 def test_paths_pil_images_and_arrays_become_the_same_images(tmp_path):
@@ -94,6 +94,47 @@ def test_digests_know_palette_transparency_and_orientation():
     again = unsee.as_images([palette_image(red), turned(palette_image(red), 1), turned(palette_image(red), 6)])
     assert again.digest(0) == again.digest(1) == images.digest(0), "orientation 1 is upright"
     assert again.digest(2) == images.digest(5)
+
+
+HALF_RED = (255, 127, 127)  # red of opacity 128/255 on white: 255 - 255 * 128 / 255 = 127
+
+
+def half_red(mode: str) -> Image.Image:
+    """Red, half transparent, in one of the forms that transparency has."""
+    clear = Image.new("RGBA", (4, 4), (255, 0, 0, 128))
+    if mode == "palette with opacities":
+        return palette_image([0, 0, 0, 255, 0, 0], transparency=bytes([255, 128]))
+    if mode == "RGBA palette":
+        image = Image.new("P", (4, 4), 1)
+        image.putpalette([0, 0, 0, 255, 255, 0, 0, 128], "RGBA")
+        return image
+    return clear.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "RGBa", "palette with opacities", "RGBA palette"])
+def test_transparent_parts_are_shown_on_white(mode):
+    found = as_rgb(half_red(mode))
+    assert found.mode == "RGB"
+    assert np.abs(np.asarray(found, dtype=int) - HALF_RED).max() <= 1
+
+
+def test_a_fully_transparent_colour_is_white_and_grey_opacity_counts():
+    image = Image.new("RGB", (4, 4), (10, 20, 30))
+    image.info["transparency"] = (10, 20, 30)
+    assert as_rgb(image).getpixel((0, 0)) == (255, 255, 255)
+    assert as_rgb(palette_image([0, 0, 0, 9, 9, 9], transparency=1)).getpixel((0, 0)) == (255, 255, 255)
+    for mode in ("LA", "La"):
+        grey = Image.new("LA", (4, 4), (0, 128)).convert(mode)
+        assert as_rgb(grey).getpixel((0, 0)) == (127, 127, 127), mode
+
+
+def test_opaque_images_keep_their_bytes():
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    assert as_rgb(image).tobytes() == pixels.tobytes()
+    for mode in ("L", "1", "P", "CMYK", "YCbCr", "I", "F"):
+        other = image.convert(mode)
+        assert as_rgb(other).tobytes() == other.convert("RGB").tobytes(), mode
 
 
 def test_a_subset_keeps_labels_with_their_images():

@@ -20,6 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from unsee.errors import DataError, ImageError, InputError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
+BACKGROUND = "white"  # what shows through the transparent parts of an image
 DECODERS = 4  # threads that decode ahead of the model
 _ORIENTATION = 0x0112  # the EXIF tag that says how a photo is turned
 
@@ -77,6 +78,15 @@ def decode(content: bytes, name: str) -> Image.Image:
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = "not an image this machine can decode" if isinstance(error, UnidentifiedImageError) else str(error)
         raise ImageError(name, reason) from None
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """The image as every model sees it: RGB, transparent parts (also a palette's) shown on white."""
+    if image.has_transparency_data:
+        image = image.convert("LA") if image.mode == "La" else image  # Pillow has no way from La to RGBA
+        seen = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", seen.size, BACKGROUND), seen)
+    return image.convert("RGB")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.errors import InputError, ModelError
-from unsee.images import Images, in_batches
+from unsee.images import Images, as_rgb, in_batches
 from unsee.models.features import encode_images
 from unsee.models.local import LocalModel
 from unsee.models.text_tower import Layer, TextTower
@@ -204,7 +204,7 @@ class ScratchLearner:
 
     def _prepare(self, images: Images) -> Tensor:
         size = (self._side, self._side)
-        rows = [np.asarray(images.read(i).convert("RGB").resize(size)) for i in range(len(images))]
+        rows = [np.asarray(as_rgb(images.read(i)).resize(size)) for i in range(len(images))]
         return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 

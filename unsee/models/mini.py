@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from unsee.errors import ModelError
+from unsee.images import as_rgb
 from unsee.models.checkpoints import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.features import FeatureCache
@@ -78,7 +79,7 @@ class OnnxEncoder:
 
     def prepare(self, image: Image.Image) -> NDArray[np.uint8]:
         """RGB pixels, squeezed to the side the model was trained with."""
-        return np.asarray(image.convert("RGB").resize((self.side, self.side), Image.Resampling.BICUBIC))
+        return np.asarray(as_rgb(image).resize((self.side, self.side), Image.Resampling.BICUBIC))
 
     def encode(self, prepared: Sequence[Any]) -> Floats:
         """Normalised image embeddings. -> (n, E)."""

@@ -10,16 +10,14 @@ import numpy as np
 import torch
 from PIL import Image
 
+from unsee.images import as_rgb
 from unsee.models.checkpoints import Checkpoint, Preprocess
 from unsee.records import Floats
 
 
 def preprocess(image: Image.Image, how: Preprocess) -> Floats:
     """RGB on white, shortest side resized (bicubic), centre cropped, normalised. -> (3, crop, crop)."""
-    if "A" in image.getbands() or image.info.get("transparency") is not None:
-        seen = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
-    image = image.convert("RGB")
+    image = as_rgb(image)
     width, height = image.size
     short, long = min(width, height), max(width, height)
     scaled = int(how.resize * long / short)
