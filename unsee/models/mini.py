@@ -20,15 +20,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from unsee.errors import ModelError
-from unsee.images import as_rgb
+from unsee.images import BACKGROUND, as_rgb
 from unsee.models.checkpoints import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalModel
 from unsee.models.tokenizers import FileTokenizer
+from unsee.provenance import EPOCH
 from unsee.records import Floats
 
 FOLDER = Path(__file__).parent.parent / "assets" / "mini"
+RESAMPLING = Image.Resampling.BICUBIC
 
 
 def load_mini(cache: FeatureCache | None = None, folder: Path = FOLDER, name: str = "mini") -> LocalModel:
@@ -75,11 +77,12 @@ class OnnxEncoder:
             raise ModelError(f"{path}: not a graph that ONNX Runtime can load ({str(error)[:120]})") from None
         self._input = self._session.get_inputs()[0].name
         self.side = side
-        self.fingerprint = hashlib.blake2b(content, digest_size=16).hexdigest()
+        recipe = f"epoch {EPOCH}|side {side}|{RESAMPLING.name}|on {BACKGROUND}|"  # what the graph does not say
+        self.fingerprint = hashlib.blake2b(recipe.encode() + content, digest_size=16).hexdigest()
 
     def prepare(self, image: Image.Image) -> NDArray[np.uint8]:
         """RGB pixels, squeezed to the side the model was trained with."""
-        return np.asarray(as_rgb(image).resize((self.side, self.side), Image.Resampling.BICUBIC))
+        return np.asarray(as_rgb(image).resize((self.side, self.side), RESAMPLING))
 
     def encode(self, prepared: Sequence[Any]) -> Floats:
         """Normalised image embeddings. -> (n, E)."""

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unsee.images import as_rgb
+from unsee.images import BACKGROUND, as_rgb
 from unsee.models.checkpoints import Checkpoint, Preprocess
+from unsee.provenance import EPOCH
 from unsee.records import Floats
 
 
@@ -62,9 +63,11 @@ class VisionTransformer:
         self.how = checkpoint.preprocess
         self.device = device
         self.dtype = dtype
-        digest = hashlib.blake2b(f"{self.how}|{dtype}|{sizes}".encode(), digest_size=16)  # weights do not tell all
+        recipe = f"epoch {EPOCH}|{self.how}|on {BACKGROUND}|{dtype}|{sizes}"  # what the weights do not say
+        digest = hashlib.blake2b(recipe.encode(), digest_size=16)
         for key in sorted(weights):
-            digest.update(key.encode() + weights[key].contiguous().numpy().tobytes())
+            head = f"|{key}{tuple(weights[key].shape)}|"
+            digest.update(head.encode() + weights[key].contiguous().numpy().tobytes())
         self.fingerprint = digest.hexdigest()
 
     def prepare(self, image: Image.Image) -> Floats:
