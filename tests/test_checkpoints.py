@@ -18,7 +18,7 @@ from tests.tiny import NAMES, make_clip
 from unsee.errors import ModelError
 from unsee.models import load_model
 from unsee.models.checkpoints import read_checkpoint
-from unsee.models.tokenizers import find_tokenizer
+from unsee.models.tokenizers import ClipTokenizer, find_tokenizer
 
 TEXT = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
 VISION = TEXT | {"image_size": 32, "patch_size": 8}
@@ -611,6 +611,42 @@ def test_a_vocabulary_and_merges_are_used(tmp_path):
     assert (found.sos, found.eot) == (0, len(tokens) - 1)
     assert found.ids("Cat.") == [tokens.index("cat</w>"), tokens.index(".</w>")]
     assert found.ids("cat.") == CLIPTokenizer.from_pretrained(tmp_path)("cat.").input_ids[1:-1]
+
+
+def test_a_tokenizers_fingerprint_changes_with_its_file_only(tmp_path):
+    (here := tmp_path / "here").mkdir()
+    (there := tmp_path / "there").mkdir()
+    train_tokenizer(here)
+    content = (here / "tokenizer.json").read_text()
+    (there / "tokenizer.json").write_text(content)
+    first = find_tokenizer(here, 300).fingerprint
+    assert find_tokenizer(there, 300).fingerprint == first
+    (there / "tokenizer.json").write_text(content.replace('"Lowercase"', '"NFC"'))
+    assert find_tokenizer(there, 300).fingerprint != first
+    assert ClipTokenizer().fingerprint == "clip-bpe-49408"
+
+
+def test_a_vocabularys_fingerprint_changes_with_either_file(tmp_path):
+    def fingerprint(tokens: list[str], merges: str) -> str:
+        (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+        (tmp_path / "merges.txt").write_text(f"#version: 0.2\n{merges}")
+        return find_tokenizer(tmp_path, len(tokens)).fingerprint
+
+    tokens = ["<|startoftext|>", "a", "b", "a</w>", "b</w>", "ab</w>", "<|endoftext|>"]
+    turned = ["<|startoftext|>", "b", "a", "a</w>", "b</w>", "ab</w>", "<|endoftext|>"]
+    first = fingerprint(tokens, "a b</w>\n")
+    assert len({first, fingerprint(turned, "a b</w>\n"), fingerprint(tokens, "")}) == 3
+    assert fingerprint(tokens, "a b</w>\n") == first
+
+
+def test_the_same_weights_under_another_tokenizer_have_another_fingerprint(tmp_path):
+    size = train_tokenizer(tmp_path).get_vocab_size()
+    text = TEXT | {"vocab_size": size, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+    make_clip(text, VISION, projection=64).save_pretrained(tmp_path)
+    before = load_model(tmp_path).card.fingerprint
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text().replace('"Lowercase"', '"NFC"'))
+    assert load_model(tmp_path).card.fingerprint != before
 
 
 def test_a_whole_model_with_its_own_small_vocabulary_loads(tmp_path):
