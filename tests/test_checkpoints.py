@@ -7,6 +7,7 @@ import pickle
 import time
 import warnings
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from tests.tiny import NAMES, make_clip
 from unsee.errors import ModelError
 from unsee.models import load_model
-from unsee.models.checkpoints import read_checkpoint
+from unsee.models.checkpoints import Preprocess, read_checkpoint
 from unsee.models.tokenizers import ClipTokenizer, find_tokenizer
 
 TEXT = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
@@ -120,9 +121,12 @@ def write_open_clip(folder: Path, weights: dict[str, torch.Tensor], name: str, *
 
 
 def answers(name: str | Path) -> np.ndarray:
-    """Log-confidences of a model on the same images, names and contexts."""
+    """Log-confidences of a model on the same images, names and contexts.
+
+    The images' shape is one where Hugging Face's centre crop and OpenCLIP's start at the same pixel.
+    """
     rng = np.random.default_rng(0)
-    bound = load_model(name).bind(rng.integers(0, 256, (3, 40, 36, 3), dtype=np.uint8), NAMES)
+    bound = load_model(name).bind(rng.integers(0, 256, (3, 42, 36, 3), dtype=np.uint8), NAMES)
     return bound.log_confidences(rng.standard_normal((2, 4, 128)).astype(np.float32) * 0.05)
 
 
@@ -240,6 +244,50 @@ def test_an_open_clip_folder_that_asks_for_quick_gelu_gets_it(quick, weights, tm
     del config["preprocess_cfg"]
     (folder / "open_clip_config.json").write_text(json.dumps(config))
     assert np.array_equal(answers(folder), quick[1])
+
+
+def with_preprocess(folder: Path, **settings) -> Path:
+    """An OpenCLIP folder with these settings in its preprocess_cfg."""
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    config["preprocess_cfg"] |= settings
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, {"mode": "shortest"}),
+        ({"resize_mode": None, "interpolation": None}, {"mode": "shortest"}),
+        ({"resize_mode": "longest", "fill_color": 127}, {"mode": "longest", "fill": 127}),
+        ({"resize_mode": "squash", "interpolation": "bilinear"}, {"mode": "squash", "interpolation": "bilinear"}),
+        ({"interpolation": "random"}, {"interpolation": "bicubic"}),  # random in training only, says open_clip
+        ({"mean": 0.5, "std": 0.25}, {}),
+        ({"size": [32, 32], "mode": "RGB"}, {}),
+    ],
+)
+def test_open_clips_preprocessing_is_read(weights, tmp_path, settings, wanted):
+    folder = with_preprocess(write_open_clip(tmp_path / "theirs", weights, "open_clip_model.safetensors"), **settings)
+    usual = Preprocess(32, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), crop_rounding="even")
+    assert read_checkpoint(str(folder)).preprocess == replace(usual, **wanted)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"resize_mode": "crop"}, "preprocess_cfg.resize_mode is 'crop'; it must be shortest, longest or squash"),
+        ({"interpolation": "nearest"}, "preprocess_cfg.interpolation is 'nearest'; it must be bicubic, bilinear or"),
+        ({"fill_color": 300}, "preprocess_cfg.fill_color is 300; it must be a whole number from 0 to 255"),
+        ({"fill_color": [0, 0, 0]}, "preprocess_cfg.fill_color is [0, 0, 0]; it must be"),
+        ({"mode": "L"}, "preprocess_cfg.mode is 'L'; it must be RGB"),
+        ({"mean": [0.5, 0.5]}, "preprocess_cfg.mean is [0.5, 0.5]; it must be three numbers"),
+        ({"std": "wide"}, "preprocess_cfg.std is 'wide'; it must be three numbers"),
+        ({"std": 0}, "preprocess_cfg.std is 0; it must be above 0"),
+    ],
+)
+def test_preprocessing_that_cannot_be_done_is_refused(weights, tmp_path, settings, said):
+    folder = with_preprocess(write_open_clip(tmp_path / "theirs", weights, "open_clip_model.safetensors"), **settings)
+    assert f"{folder / 'open_clip_config.json'}: {said}" in refusal(folder)
 
 
 def test_open_clip_weights_with_the_text_tower_apart_load_to_the_same_logits(quick, weights, tmp_path):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,14 @@ class TowerSizes:
 class Preprocess:
     """How an image becomes pixels for the model."""
 
-    resize: int  # shortest side
+    resize: int  # the side in pixels that `mode` makes of the image
     crop: int
     mean: tuple[float, ...] = OPENAI_MEAN
     std: tuple[float, ...] = OPENAI_STD
+    mode: str = "shortest"  # the shortest side is resized, then cropped; "longest": then padded; "squash": both sides
+    interpolation: str = "bicubic"  # or "bilinear"
+    fill: int = 0  # grey level of the padding
+    crop_rounding: str = "down"  # where the crop starts at half a pixel: "down" (Hugging Face) or "even" (torchvision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,21 +242,51 @@ def _open_clip_folder(folder: Path) -> Checkpoint:
             break
     else:
         raise ModelError(f"{folder}: no open_clip_model.safetensors or open_clip_pytorch_model.bin")
-    preprocess = config.get("preprocess_cfg", {})
     found = _from_openai_names(
         str(weights),
         read_weights(weights),
         quick_gelu=bool(model.get("quick_gelu", False)),
         vision_head=int(vision.get("head_width", 64)),
         text_heads=int(text["heads"]) if "heads" in text else None,
-        mean=tuple(preprocess.get("mean", OPENAI_MEAN)),
-        std=tuple(preprocess.get("std", OPENAI_STD)),
     )
     wanted = {"width": found.vision.width, "layers": found.vision.layers, "patch_size": found.patch}
     for key, have in wanted.items():
         if key in vision and int(vision[key]) != have:
             raise ModelError(f"{weights}: vision {key} is {have}, open_clip_config.json says {vision[key]}")
-    return found
+    settings = config.get("preprocess_cfg") or {}
+    return replace(found, preprocess=_open_clip_preprocess(folder / "open_clip_config.json", settings, found.image))
+
+
+def _open_clip_preprocess(path: Path, settings: Mapping[str, Any], image: int) -> Preprocess:
+    """OpenCLIP's `preprocess_cfg`; its `size` is left out, as OpenCLIP takes the model's image size."""
+
+    def refuse(key: str, wanted: str) -> ModelError:
+        return ModelError(f"{path}: preprocess_cfg.{key} is {settings[key]!r}; it must be {wanted}")
+
+    def three(key: str, default: tuple[float, ...]) -> tuple[float, ...]:
+        given = default if settings.get(key) is None else settings[key]
+        values = tuple(given) if isinstance(given, (list, tuple)) else (given,) * 3
+        if len(values) != 3 or not all(isinstance(v, (int, float)) for v in values):
+            raise refuse(key, "three numbers")
+        return values
+
+    mean, std = three("mean", OPENAI_MEAN), three("std", OPENAI_STD)
+    mode = settings.get("resize_mode") or "shortest"
+    interpolation = settings.get("interpolation") or "bicubic"
+    fill = settings.get("fill_color") or 0
+    if min(std) <= 0:
+        raise refuse("std", "above 0")
+    if mode not in ("shortest", "longest", "squash"):
+        raise refuse("resize_mode", "shortest, longest or squash")
+    if interpolation not in ("bicubic", "bilinear", "random"):
+        raise refuse("interpolation", "bicubic, bilinear or random")
+    if not isinstance(fill, int) or not 0 <= fill <= 255:
+        raise refuse("fill_color", "a whole number from 0 to 255")
+    if settings.get("mode", "RGB") != "RGB":
+        raise refuse("mode", "RGB")
+    if interpolation == "random":  # of the training images; OpenCLIP itself evaluates with bicubic
+        interpolation = "bicubic"
+    return Preprocess(image, image, mean, std, mode, interpolation, fill, crop_rounding="even")
 
 
 def _open_clip_file(architecture: str, path: Path) -> Checkpoint:
@@ -301,8 +335,6 @@ def _from_openai_names(
     quick_gelu: bool,
     vision_head: int,
     text_heads: int | None,
-    mean: tuple[float, ...] = OPENAI_MEAN,
-    std: tuple[float, ...] = OPENAI_STD,
 ) -> Checkpoint:
     """OpenAI's and OpenCLIP's weights under Hugging Face's names."""
     state = {key.removeprefix("text.") if key.startswith("text.") else key: value for key, value in state.items()}
@@ -333,7 +365,7 @@ def _from_openai_names(
         image=image,
         patch=patch,
         eos=None,
-        preprocess=Preprocess(image, image, mean, std),
+        preprocess=Preprocess(image, image, crop_rounding="even"),
         state=floats(_renamed(state)),
     )
 

@@ -67,7 +67,9 @@ class VocabularyTokenizer:
             raise ModelError(f"{folder}: vocab.json and merges.txt cannot be read ({reason})") from None
         self.sos = int(self._tokenizer.bos_token_id)
         self.eot = int(self._tokenizer.eos_token_id)
-        files = [path.read_bytes() if path.is_file() else b"" for path in (folder / "vocab.json", folder / "merges.txt")]
+        files = [
+            path.read_bytes() if path.is_file() else b"" for path in (folder / "vocab.json", folder / "merges.txt")
+        ]
         added = sorted(self._tokenizer.get_added_vocab().items())
         self.fingerprint = _hash(*files, repr((self.sos, self.eot, added)).encode())
 

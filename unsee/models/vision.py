@@ -15,21 +15,54 @@ from unsee.models.checkpoints import Checkpoint, Preprocess
 from unsee.provenance import EPOCH
 from unsee.records import Floats
 
+RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
 
 def preprocess(image: Image.Image, how: Preprocess) -> Floats:
-    """RGB on white, shortest side resized (bicubic), centre cropped, normalised. -> (3, crop, crop)."""
+    """The image as the model wants it: RGB on white, resized, made square, normalised. -> (3, crop, crop).
+
+    Colour comes first, as in Hugging Face's processor. RGB images give the same pixels as OpenCLIP's transforms.
+    """
     image = as_rgb(image)
-    width, height = image.size
-    short, long = min(width, height), max(width, height)
-    scaled = int(how.resize * long / short)
-    size = (how.resize, scaled) if width <= height else (scaled, how.resize)
-    image = image.resize(size, Image.Resampling.BICUBIC)
-    left, top = (image.size[0] - how.crop) // 2, (image.size[1] - how.crop) // 2
-    image = image.crop((left, top, left + how.crop, top + how.crop))
+    image = image.resize(_resized(image.size, how), RESAMPLING[how.interpolation])
+    image = _padded(image, how) if how.mode == "longest" else _cropped(image, how)
     pixels: Floats = np.asarray(image, dtype=np.float32) / np.float32(255)
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
     normal: Floats = (pixels - mean) / std
     return np.ascontiguousarray(normal.transpose(2, 0, 1))
+
+
+def _resized(size: tuple[int, int], how: Preprocess) -> tuple[int, int]:
+    """The width and height to resize an image of this size to."""
+    width, height = size
+    short, long = min(size), max(size)
+    if how.mode == "squash":
+        return how.resize, how.resize
+    if how.mode == "longest":
+        ratio = long / how.resize
+        return max(1, round(width / ratio)), max(
+            1, round(height / ratio)
+        )  # OpenCLIP fails on 0; here one pixel is left
+    scaled = int(how.resize * long / short)
+    return (how.resize, scaled) if width <= height else (scaled, how.resize)
+
+
+def _cropped(image: Image.Image, how: Preprocess) -> Image.Image:
+    """The centre of the image."""
+
+    def start(side: int) -> int:
+        margin = side - how.crop
+        return round(margin / 2) if how.crop_rounding == "even" else margin // 2
+
+    left, top = start(image.width), start(image.height)
+    return image.crop((left, top, left + how.crop, top + how.crop))
+
+
+def _padded(image: Image.Image, how: Preprocess) -> Image.Image:
+    """The image in the middle of a square of the fill colour."""
+    square = Image.new("RGB", (how.crop, how.crop), (how.fill, how.fill, how.fill))
+    square.paste(image, ((how.crop - image.width) // 2, (how.crop - image.height) // 2))
+    return square
 
 
 class VisionTransformer:
