@@ -81,6 +81,30 @@ def test_transparency_is_shown_on_white_as_with_every_other_model(mini):
     assert np.array_equal(mini.encoder.prepare(clear), mini.encoder.prepare(on_white))
 
 
+@pytest.mark.parametrize("form", ["embedded", "folder"])
+def test_threads_reach_onnx_runtime(form):
+    name = "mini" if form == "embedded" else embedded.FOLDER
+    options = unsee.load_model(name, threads=3).encoder.session.get_session_options()
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
+
+
+def test_without_a_word_onnx_runtime_chooses_its_threads(mini):
+    assert mini.encoder.session.get_session_options().intra_op_num_threads == 0
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_a_number_of_threads_below_one_is_refused(threads):
+    with pytest.raises(unsee.InputError, match=f"threads must be at least 1, not {threads}"):
+        unsee.load_model("mini", threads=threads)
+
+
+def test_the_number_of_threads_changes_no_fingerprint_and_no_embedding(mini, demo):
+    other = unsee.load_model("mini", threads=1)
+    assert other.card.fingerprint == mini.card.fingerprint
+    prepared = [mini.encoder.prepare(demo.test.read(i)) for i in range(3)]
+    assert np.abs(other.encoder.encode(prepared) - mini.encoder.encode(prepared)).max() <= 1e-5
+
+
 def test_its_card_says_what_it_is_and_what_it_is_not(capsys):
     assert main(["models"]) == 0
     text = capsys.readouterr().out

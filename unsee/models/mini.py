@@ -33,7 +33,9 @@ FOLDER = Path(__file__).parent.parent / "assets" / "mini"
 RESAMPLING = Image.Resampling.BICUBIC
 
 
-def load_mini(cache: FeatureCache | None = None, folder: Path = FOLDER, name: str = "mini") -> LocalModel:
+def load_mini(
+    cache: FeatureCache | None = None, folder: Path = FOLDER, name: str = "mini", threads: int | None = None
+) -> LocalModel:
     """The embedded model, or one trained anew in the same form."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -47,7 +49,7 @@ def load_mini(cache: FeatureCache | None = None, folder: Path = FOLDER, name: st
             eps=config["layer_norm_eps"],
         )
         tower = text_tower(state, sizes)
-        encoder = OnnxEncoder(folder / config["image"]["file"], config["image"]["side"])
+        encoder = OnnxEncoder(folder / config["image"]["file"], config["image"]["side"], threads)
         scale = math.exp(float(state["logit_scale"]))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(f"{folder}: the embedded model is incomplete ({type(error).__name__}: {error})") from None
@@ -65,17 +67,20 @@ class OnnxEncoder:
 
     batch = 64
 
-    def __init__(self, path: Path, side: int) -> None:
+    def __init__(self, path: Path, side: int, threads: int | None = None) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        if threads is not None:  # otherwise ONNX Runtime takes every core
+            options.intra_op_num_threads = threads
+            options.inter_op_num_threads = 1
         content = path.read_bytes()
         try:
-            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime raises classes of its own, one for each status
             raise ModelError(f"{path}: not a graph that ONNX Runtime can load ({str(error)[:120]})") from None
-        self._input = self._session.get_inputs()[0].name
+        self._input = self.session.get_inputs()[0].name
         self.side = side
         recipe = f"epoch {EPOCH}|side {side}|{RESAMPLING.name}|on {BACKGROUND}|"  # what the graph does not say
         self.fingerprint = hashlib.blake2b(recipe.encode() + content, digest_size=16).hexdigest()
@@ -86,5 +91,5 @@ class OnnxEncoder:
 
     def encode(self, prepared: Sequence[Any]) -> Floats:
         """Normalised image embeddings. -> (n, E)."""
-        found: Floats = self._session.run(None, {self._input: np.stack(prepared)})[0].astype(np.float32, copy=False)
+        found: Floats = self.session.run(None, {self._input: np.stack(prepared)})[0].astype(np.float32, copy=False)
         return found
