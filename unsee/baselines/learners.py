@@ -84,7 +84,7 @@ class CopyLearner:
         total, kept, gone = 0.0, int((~self._gone).sum()), int(self._gone.sum())
         for batch in in_batches(len(self._images), BATCH if self._vision else len(self._images)):
             rows = torch.tensor(list(batch))
-            log_p = self._log_p(self._features(self._images, rows))
+            log_p = self._log_p(self._features(self._images, rows), self._embeddings())
             labels, away = self._labels[rows].to(log_p.device), self._gone[rows].to(log_p.device)
             loss = log_p.new_zeros(())
             if (~away).any():
@@ -98,9 +98,10 @@ class CopyLearner:
 
     def confidences(self, images: Images) -> Floats:
         with torch.no_grad():
+            embeddings = self._embeddings()
             parts = [
-                self._log_p(self._features(images, torch.tensor(list(batch)))).exp()
-                for batch in in_batches(len(images), 1024)
+                self._log_p(self._features(images, torch.tensor(list(batch))), embeddings).exp()
+                for batch in in_batches(len(images), BATCH if self._vision else 1024)
             ]
         found: Floats = torch.cat(parts).float().cpu().numpy()
         return found
@@ -126,8 +127,11 @@ class CopyLearner:
             self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device, tokens.dtype)
         return self._fixed[id(images)][1][rows]
 
-    def _log_p(self, features: Tensor) -> Tensor:
-        embeddings = self._text.embeddings(self.contexts[None])[0]
+    def _embeddings(self) -> Tensor:
+        """Class embeddings under the contexts. -> (C, E)."""
+        return self._text.embeddings(self.contexts[None])[0]
+
+    def _log_p(self, features: Tensor, embeddings: Tensor) -> Tensor:
         return (self.model.logit_scale * features @ embeddings.T).float().log_softmax(dim=-1)
 
 
