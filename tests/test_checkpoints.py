@@ -353,6 +353,17 @@ def test_a_missing_tensor_is_named_in_a_hugging_face_folder(quick, folder):
     assert refusal(folder) == f"{folder}: not a CLIP checkpoint: {wanted}"
 
 
+@pytest.mark.parametrize("tower", ["text", "vision"])
+def test_a_config_with_fewer_layers_than_the_weights_is_refused(quick, folder, tower):
+    (folder / "model.safetensors").symlink_to(quick[0] / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config[f"{tower}_config"]["num_hidden_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(config))
+    message = refusal(folder)
+    assert message.startswith(f"{folder}: {tower}_model.encoder.layers.1.")
+    assert message.endswith(f"does not belong to this CLIP {'image' if tower == 'vision' else 'text'} tower")
+
+
 def test_a_missing_shard_is_named(quick, folder):
     index = {"weight_map": {"logit_scale": "model-00001-of-00001.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from tests.tiny import VISION, make_clip
+from unsee.errors import ModelError
 from unsee.images import as_images
 from unsee.models.checkpoints import Preprocess, read_checkpoint
 from unsee.models.vision import VisionTransformer, preprocess
@@ -202,6 +203,42 @@ def test_image_embeddings_are_those_of_transformers(tmp_path, activation):
     assert np.abs(found - wanted).max() <= 1e-5
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() <= 1e-5
     assert np.abs(found[0] - found[3]).max() > 1e-2
+
+
+def test_weights_the_image_tower_does_not_have_are_refused(folder):
+    checkpoint = read_checkpoint(str(folder))
+    key = "vision_model.encoder.layers.2.mlp.fc1.bias"  # the tower has two layers, 0 and 1
+    with pytest.raises(ModelError) as caught:
+        VisionTransformer(replace(checkpoint, state=checkpoint.state | {key: torch.zeros(96)}))
+    assert str(caught.value) == f"{folder}: {key} does not belong to this CLIP image tower"
+
+
+def test_weights_the_image_tower_lacks_are_refused(folder):
+    checkpoint = read_checkpoint(str(folder))
+    key = "vision_model.post_layernorm.bias"
+    with pytest.raises(ModelError) as caught:
+        VisionTransformer(replace(checkpoint, state={k: v for k, v in checkpoint.state.items() if k != key}))
+    assert str(caught.value) == f"{folder}: not a CLIP checkpoint: {key} is missing"
+
+
+def test_a_weight_of_the_wrong_shape_is_refused_in_one_line(folder):
+    checkpoint = read_checkpoint(str(folder))
+    key = "vision_model.post_layernorm.bias"
+    with pytest.raises(ModelError, match=f"size mismatch for {key}") as caught:
+        VisionTransformer(replace(checkpoint, state=checkpoint.state | {key: torch.zeros(5)}))
+    assert "\n" not in str(caught.value)
+
+
+def test_buffers_of_older_checkpoints_change_nothing(folder):
+    checkpoint = read_checkpoint(str(folder))
+    buffers = {"vision_model.embeddings.position_ids": torch.arange(17)[None]}
+    plain, older = (
+        VisionTransformer(checkpoint),
+        VisionTransformer(replace(checkpoint, state=checkpoint.state | buffers)),
+    )
+    assert older.fingerprint == plain.fingerprint
+    prepared = [plain.prepare(Image.fromarray(noise(40, 30)))]
+    assert np.array_equal(plain.encode(prepared), older.encode(prepared))
 
 
 def test_an_image_gets_the_same_row_alone_and_in_company(folder):

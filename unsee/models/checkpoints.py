@@ -110,13 +110,20 @@ def read_checkpoint(name: str) -> Checkpoint:
 
 
 def check(found: Checkpoint) -> None:
-    """Every tensor that CLIP needs is there and of the right shape."""
-    for key, shape in expected(found):
+    """Refuses a checkpoint whose towers lack a weight, have one too many, or have one of the wrong shape."""
+    if found.patch < 1:
+        raise ModelError(f"{found.source}: vision patch size is {found.patch}")
+    wanted = dict(expected(found))
+    for key, shape in wanted.items():
         if key not in found.state:
             raise ModelError(f"{found.source}: not a CLIP checkpoint: {key} is missing")
         have = tuple(found.state[key].shape)
         if have != shape:
             raise ModelError(f"{found.source}: {key} has shape {have}, expected {shape}")
+    for key in sorted(found.state.keys() - wanted.keys()):
+        if key.startswith(("text_", "vision_", "visual_")) and not is_buffer(key):
+            tower = "text" if key.startswith("text_") else "image"
+            raise ModelError(f"{found.source}: {key} does not belong to this CLIP {tower} tower")
     for part, sizes in (("text", found.text), ("vision", found.vision)):
         if min(sizes.layers, sizes.heads) < 1:
             raise ModelError(f"{found.source}: {part} has {sizes.layers} layers of {sizes.heads} heads")
@@ -124,6 +131,11 @@ def check(found: Checkpoint) -> None:
             raise ModelError(f"{found.source}: {part} width {sizes.width} does not divide into {sizes.heads} heads")
         if sizes.activation not in ("gelu", "quick_gelu"):
             raise ModelError(f"{found.source}: {part} activation {sizes.activation!r} is not gelu or quick_gelu")
+
+
+def is_buffer(key: str) -> bool:
+    """Whether this is no weight but a table that older files keep beside the weights."""
+    return key.endswith(".position_ids")
 
 
 def expected(c: Checkpoint) -> Iterable[tuple[str, tuple[int, ...]]]:

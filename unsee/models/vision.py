@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from unsee.errors import ModelError
 from unsee.images import BACKGROUND, as_rgb
-from unsee.models.checkpoints import Checkpoint, Preprocess
+from unsee.models.checkpoints import Checkpoint, Preprocess, is_buffer
+from unsee.models.weights import State
 from unsee.provenance import EPOCH
 from unsee.records import Floats
 
@@ -88,9 +90,9 @@ class VisionTransformer:
         with torch.device("meta"):
             model = CLIPVisionModelWithProjection(config)
         model = model.to_empty(device="cpu")
-        weights = {k: v for k, v in checkpoint.state.items() if k.startswith(("vision_model.", "visual_projection."))}
-        model.load_state_dict(weights, strict=False)  # every weight was checked before; buffers are made here
-        embeddings = model.vision_model.embeddings
+        weights = _image_weights(checkpoint)
+        _load(model, weights, checkpoint.source)
+        embeddings = model.vision_model.embeddings  # its buffer is made here, whether or not the file has it
         embeddings.position_ids = torch.arange(embeddings.num_positions)[None]
         self.model = model.to(device=device, dtype=dtype).eval()
         self.how = checkpoint.preprocess
@@ -113,3 +115,22 @@ class VisionTransformer:
             embeds = self.model(pixel_values=pixels).image_embeds.float()
             found: Floats = torch.nn.functional.normalize(embeds, dim=-1).cpu().numpy()
             return found
+
+
+def _image_weights(checkpoint: Checkpoint) -> State:
+    """The image tower's weights, without buffers."""
+    towers = ("vision_model.", "visual_projection.")
+    return {k: v for k, v in checkpoint.state.items() if k.startswith(towers) and not is_buffer(k)}
+
+
+def _load(model: torch.nn.Module, weights: State, source: str) -> None:
+    """Loads exactly these weights: one too many or too few is an error, as the tower starts from unset memory."""
+    try:
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    except RuntimeError as error:  # a wrong shape; its message has many lines
+        raise ModelError(f"{source}: {str(error).splitlines()[-1].strip()}") from None
+    lacking = [key for key in missing if not is_buffer(key)]
+    if lacking:
+        raise ModelError(f"{source}: not a CLIP checkpoint: {lacking[0]} is missing")
+    if unexpected:
+        raise ModelError(f"{source}: {unexpected[0]} does not belong to this CLIP image tower")
