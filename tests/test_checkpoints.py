@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.tiny import NAMES, make_clip
 from unsee.errors import ModelError
-from unsee.models import load_model
+from unsee.models import checkpoints, load_model
 from unsee.models.checkpoints import Preprocess, read_checkpoint
 from unsee.models.tokenizers import ClipTokenizer, find_tokenizer
 
@@ -305,6 +305,17 @@ def test_a_named_architecture_and_its_weights_load_to_the_same_logits(tmp_path, 
     state = openai_names(model.state_dict())
     save_file(state, tmp_path / name) if name.endswith("safetensors") else torch.save(state, tmp_path / name)
     assert np.array_equal(answers(f"{architecture}:{tmp_path / name}"), answers(tmp_path))
+
+
+def test_no_file_of_the_models_is_longer_than_400_lines():
+    files = Path(checkpoints.__file__).parent.glob("*.py")
+    assert not {path.name for path in files if len(path.read_text(encoding="utf-8").splitlines()) > 400}
+
+
+def test_the_names_that_others_import_stay_where_they_are():
+    for name in ("Checkpoint", "Preprocess", "TowerSizes", "check", "expected", "read_checkpoint", "OPENAI_MEAN"):
+        assert name in checkpoints.__all__
+        assert hasattr(checkpoints, name)
 
 
 # What is said when something is wrong: one line, the file, the first thing wrong.

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from unsee.errors import ModelError
 from unsee.images import BACKGROUND, as_rgb
-from unsee.models.checkpoints import TowerSizes
+from unsee.models.checkpoint_record import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalModel

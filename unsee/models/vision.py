@@ -12,7 +12,7 @@ from PIL import Image
 
 from unsee.errors import ModelError
 from unsee.images import BACKGROUND, as_rgb
-from unsee.models.checkpoints import Checkpoint, Preprocess, is_buffer
+from unsee.models.checkpoint_record import Checkpoint, Preprocess, is_buffer
 from unsee.models.weights import State
 from unsee.provenance import EPOCH
 from unsee.records import Floats
