@@ -7,13 +7,15 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from tests.test_tuner import FORGET, Answering
 from unsee import InputError, ModelError, PromptTuner, RunError
-from unsee.baselines.learners import trainable_copy
+from unsee.baselines.learners import BATCH, trainable_copy
 from unsee.baselines.rules import RULES
 from unsee.cli import main
+from unsee.images import as_images
 
 SHORT = {"shots": 4, "iterations": 12}
 
@@ -44,6 +46,30 @@ def test_a_trainable_copy_answers_as_the_model_does_and_is_apart_from_it(model, 
         copy.tower.tokens.add_(1)
         next(copy.encoder.model.parameters()).add_(1)
     assert np.array_equal(model.bind(data.test, data.class_names).confidences(contexts), mine)
+
+
+def test_a_classifier_from_scratch_sees_transparency_on_white(model, data):
+    settings = {"shots": 1, "iterations": 1}
+    learner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data).learned_.learner
+    clear, on_white = Image.new("RGBA", (24, 24), (255, 0, 0, 128)), Image.new("RGB", (24, 24), (255, 127, 127))
+    found = learner.confidences(as_images([clear, on_white]))
+    assert np.array_equal(found[0], found[1])
+
+
+def test_a_trained_image_tower_answers_in_small_batches(model, data):
+    """Memory stays bounded however many images are asked for, and the answers are those of one image at a time."""
+    learner = PromptTuner(FORGET, "finetune", shots=1, iterations=1).fit(model, data).learned_.learner
+    sizes: list[int] = []
+    hook = learner.model.encoder.model.register_forward_pre_hook(
+        lambda _, args, given: sizes.append(len(given["pixel_values"])), with_kwargs=True
+    )
+    many = data.test.subset(np.arange(len(data.test)).repeat(2)[:70])
+    found = learner.confidences(many)
+    hook.remove()
+    assert sizes == [BATCH, BATCH, 70 - 2 * BATCH]
+    assert found.shape == (70, len(data.class_names))
+    alone = learner.confidences(many.subset([41]))
+    assert np.abs(found[41] - alone[0]).max() <= 1e-5
 
 
 def test_finetuning_learns_the_kept_classes(model, data):

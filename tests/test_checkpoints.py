@@ -7,6 +7,7 @@ import pickle
 import time
 import warnings
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,9 @@ from safetensors.torch import load_file, save_file
 
 from tests.tiny import NAMES, make_clip
 from unsee.errors import ModelError
-from unsee.models import load_model
-from unsee.models.checkpoints import read_checkpoint
-from unsee.models.tokenizers import find_tokenizer
+from unsee.models import checkpoints, load_model
+from unsee.models.checkpoints import Preprocess, read_checkpoint
+from unsee.models.tokenizers import ClipTokenizer, find_tokenizer
 
 TEXT = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
 VISION = TEXT | {"image_size": 32, "patch_size": 8}
@@ -120,9 +121,12 @@ def write_open_clip(folder: Path, weights: dict[str, torch.Tensor], name: str, *
 
 
 def answers(name: str | Path) -> np.ndarray:
-    """Log-confidences of a model on the same images, names and contexts."""
+    """Log-confidences of a model on the same images, names and contexts.
+
+    The images' shape is one where Hugging Face's centre crop and OpenCLIP's start at the same pixel.
+    """
     rng = np.random.default_rng(0)
-    bound = load_model(name).bind(rng.integers(0, 256, (3, 40, 36, 3), dtype=np.uint8), NAMES)
+    bound = load_model(name).bind(rng.integers(0, 256, (3, 42, 36, 3), dtype=np.uint8), NAMES)
     return bound.log_confidences(rng.standard_normal((2, 4, 128)).astype(np.float32) * 0.05)
 
 
@@ -242,6 +246,50 @@ def test_an_open_clip_folder_that_asks_for_quick_gelu_gets_it(quick, weights, tm
     assert np.array_equal(answers(folder), quick[1])
 
 
+def with_preprocess(folder: Path, **settings) -> Path:
+    """An OpenCLIP folder with these settings in its preprocess_cfg."""
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    config["preprocess_cfg"] |= settings
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, {"mode": "shortest"}),
+        ({"resize_mode": None, "interpolation": None}, {"mode": "shortest"}),
+        ({"resize_mode": "longest", "fill_color": 127}, {"mode": "longest", "fill": 127}),
+        ({"resize_mode": "squash", "interpolation": "bilinear"}, {"mode": "squash", "interpolation": "bilinear"}),
+        ({"interpolation": "random"}, {"interpolation": "bicubic"}),  # random in training only, says open_clip
+        ({"mean": 0.5, "std": 0.25}, {}),
+        ({"size": [32, 32], "mode": "RGB"}, {}),
+    ],
+)
+def test_open_clips_preprocessing_is_read(weights, tmp_path, settings, wanted):
+    folder = with_preprocess(write_open_clip(tmp_path / "theirs", weights, "open_clip_model.safetensors"), **settings)
+    usual = Preprocess(32, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), crop_rounding="even")
+    assert read_checkpoint(str(folder)).preprocess == replace(usual, **wanted)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"resize_mode": "crop"}, "preprocess_cfg.resize_mode is 'crop'; it must be shortest, longest or squash"),
+        ({"interpolation": "nearest"}, "preprocess_cfg.interpolation is 'nearest'; it must be bicubic, bilinear or"),
+        ({"fill_color": 300}, "preprocess_cfg.fill_color is 300; it must be a whole number from 0 to 255"),
+        ({"fill_color": [0, 0, 0]}, "preprocess_cfg.fill_color is [0, 0, 0]; it must be"),
+        ({"mode": "L"}, "preprocess_cfg.mode is 'L'; it must be RGB"),
+        ({"mean": [0.5, 0.5]}, "preprocess_cfg.mean is [0.5, 0.5]; it must be three numbers"),
+        ({"std": "wide"}, "preprocess_cfg.std is 'wide'; it must be three numbers"),
+        ({"std": 0}, "preprocess_cfg.std is 0; it must be above 0"),
+    ],
+)
+def test_preprocessing_that_cannot_be_done_is_refused(weights, tmp_path, settings, said):
+    folder = with_preprocess(write_open_clip(tmp_path / "theirs", weights, "open_clip_model.safetensors"), **settings)
+    assert f"{folder / 'open_clip_config.json'}: {said}" in refusal(folder)
+
+
 def test_open_clip_weights_with_the_text_tower_apart_load_to_the_same_logits(quick, weights, tmp_path):
     vision = ("visual.", "logit_scale")
     apart = {key if key.startswith(vision) else f"text.{key}": value for key, value in weights.items()}
@@ -257,6 +305,17 @@ def test_a_named_architecture_and_its_weights_load_to_the_same_logits(tmp_path, 
     state = openai_names(model.state_dict())
     save_file(state, tmp_path / name) if name.endswith("safetensors") else torch.save(state, tmp_path / name)
     assert np.array_equal(answers(f"{architecture}:{tmp_path / name}"), answers(tmp_path))
+
+
+def test_no_file_of_the_models_is_longer_than_400_lines():
+    files = Path(checkpoints.__file__).parent.glob("*.py")
+    assert not {path.name for path in files if len(path.read_text(encoding="utf-8").splitlines()) > 400}
+
+
+def test_the_names_that_others_import_stay_where_they_are():
+    for name in ("Checkpoint", "Preprocess", "TowerSizes", "check", "expected", "read_checkpoint", "OPENAI_MEAN"):
+        assert name in checkpoints.__all__
+        assert hasattr(checkpoints, name)
 
 
 # What is said when something is wrong: one line, the file, the first thing wrong.
@@ -303,6 +362,17 @@ def test_a_missing_tensor_is_named_in_a_hugging_face_folder(quick, folder):
     save_file(state, folder / "model.safetensors")
     wanted = "vision_model.encoder.layers.0.self_attn.k_proj.bias is missing"
     assert refusal(folder) == f"{folder}: not a CLIP checkpoint: {wanted}"
+
+
+@pytest.mark.parametrize("tower", ["text", "vision"])
+def test_a_config_with_fewer_layers_than_the_weights_is_refused(quick, folder, tower):
+    (folder / "model.safetensors").symlink_to(quick[0] / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config[f"{tower}_config"]["num_hidden_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(config))
+    message = refusal(folder)
+    assert message.startswith(f"{folder}: {tower}_model.encoder.layers.1.")
+    assert message.endswith(f"does not belong to this CLIP {'image' if tower == 'vision' else 'text'} tower")
 
 
 def test_a_missing_shard_is_named(quick, folder):
@@ -611,6 +681,42 @@ def test_a_vocabulary_and_merges_are_used(tmp_path):
     assert (found.sos, found.eot) == (0, len(tokens) - 1)
     assert found.ids("Cat.") == [tokens.index("cat</w>"), tokens.index(".</w>")]
     assert found.ids("cat.") == CLIPTokenizer.from_pretrained(tmp_path)("cat.").input_ids[1:-1]
+
+
+def test_a_tokenizers_fingerprint_changes_with_its_file_only(tmp_path):
+    (here := tmp_path / "here").mkdir()
+    (there := tmp_path / "there").mkdir()
+    train_tokenizer(here)
+    content = (here / "tokenizer.json").read_text()
+    (there / "tokenizer.json").write_text(content)
+    first = find_tokenizer(here, 300).fingerprint
+    assert find_tokenizer(there, 300).fingerprint == first
+    (there / "tokenizer.json").write_text(content.replace('"Lowercase"', '"NFC"'))
+    assert find_tokenizer(there, 300).fingerprint != first
+    assert ClipTokenizer().fingerprint == "clip-bpe-49408"
+
+
+def test_a_vocabularys_fingerprint_changes_with_either_file(tmp_path):
+    def fingerprint(tokens: list[str], merges: str) -> str:
+        (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+        (tmp_path / "merges.txt").write_text(f"#version: 0.2\n{merges}")
+        return find_tokenizer(tmp_path, len(tokens)).fingerprint
+
+    tokens = ["<|startoftext|>", "a", "b", "a</w>", "b</w>", "ab</w>", "<|endoftext|>"]
+    turned = ["<|startoftext|>", "b", "a", "a</w>", "b</w>", "ab</w>", "<|endoftext|>"]
+    first = fingerprint(tokens, "a b</w>\n")
+    assert len({first, fingerprint(turned, "a b</w>\n"), fingerprint(tokens, "")}) == 3
+    assert fingerprint(tokens, "a b</w>\n") == first
+
+
+def test_the_same_weights_under_another_tokenizer_have_another_fingerprint(tmp_path):
+    size = train_tokenizer(tmp_path).get_vocab_size()
+    text = TEXT | {"vocab_size": size, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+    make_clip(text, VISION, projection=64).save_pretrained(tmp_path)
+    before = load_model(tmp_path).card.fingerprint
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text().replace('"Lowercase"', '"NFC"'))
+    assert load_model(tmp_path).card.fingerprint != before
 
 
 def test_a_whole_model_with_its_own_small_vocabulary_loads(tmp_path):

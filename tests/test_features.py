@@ -269,6 +269,36 @@ def test_the_same_weights_with_another_activation_do_not_share_features(tmp_path
     assert np.array_equal(found.features, encode_images(images, other).features)
 
 
+def test_the_same_graph_at_another_side_does_not_share_features():
+    from unsee.models.mini import FOLDER, OnnxEncoder
+
+    small, large = OnnxEncoder(FOLDER / "image.onnx", 96), OnnxEncoder(FOLDER / "image.onnx", 160)
+    assert small.fingerprint != large.fingerprint
+    assert OnnxEncoder(FOLDER / "image.onnx", 160).fingerprint == large.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("EPOCH", 2), ("BACKGROUND", "black"), ("RESAMPLING", Image.Resampling.BILINEAR)]
+)
+def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_the_embedded_model(monkeypatch, name, value):
+    from unsee.models import mini
+
+    before = mini.OnnxEncoder(mini.FOLDER / "image.onnx", 160).fingerprint
+    monkeypatch.setattr(mini, name, value)
+    assert mini.OnnxEncoder(mini.FOLDER / "image.onnx", 160).fingerprint != before
+
+
+@pytest.mark.parametrize(("name", "value"), [("EPOCH", 2), ("BACKGROUND", "black")])
+def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_a_clip(monkeypatch, folder, name, value):
+    from unsee.models import vision
+    from unsee.models.checkpoints import read_checkpoint
+
+    checkpoint = read_checkpoint(str(folder))
+    before = vision.VisionTransformer(checkpoint).fingerprint
+    monkeypatch.setattr(vision, name, value)
+    assert vision.VisionTransformer(checkpoint).fingerprint != before
+
+
 @pytest.mark.parametrize(("content", "said"), [(b"", "empty"), (b"no image", "not an image"), (None, "No such file")])
 def test_an_unreadable_image_is_named(tmp_path, content, said):
     paths = write_files(tmp_path, pixels(20))

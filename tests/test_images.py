@@ -6,7 +6,7 @@ from PIL import Image
 
 import unsee
 from unsee import ImageError, InputError
-from unsee.images import ArraySource, labelled
+from unsee.images import ArraySource, as_rgb, labelled
 
 
 def test_paths_pil_images_and_arrays_become_the_same_images(tmp_path):
@@ -34,8 +34,8 @@ def test_an_unreadable_image_is_named(tmp_path):
     (tmp_path / "text.png").write_text("no image")
     whole = tmp_path / "whole.png"
     Image.new("RGB", (64, 64), "red").save(whole)
-    (tmp_path / "torn.png").write_bytes(whole.read_bytes()[:100])
-    names = ["empty.png", "text.png", "torn.png", "missing.png", "whole.png"]
+    (tmp_path / "truncated.png").write_bytes(whole.read_bytes()[:100])
+    names = ["empty.png", "text.png", "truncated.png", "missing.png", "whole.png"]
     images = unsee.as_images([tmp_path / name for name in names])
     for row, name in enumerate(names[:-1]):
         with pytest.raises(ImageError, match=name):
@@ -61,6 +61,80 @@ def test_digests_know_content_and_shape():
     wide = unsee.as_images(np.zeros((1, 2, 8, 3), dtype=np.uint8))
     assert wide.digest(0) != images.digest(0)
     assert images.subset([0, 2]).content_digest() != images.subset([2, 0]).content_digest()
+
+
+def palette_image(colours: list[int], transparency: int | bytes | None = None) -> Image.Image:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette(colours)
+    if transparency is not None:
+        image.info["transparency"] = transparency
+    return image
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    image.getexif()[0x0112] = orientation
+    return image
+
+
+def test_digests_know_palette_transparency_and_orientation():
+    """Images in memory that look different, though their pixel values are the same."""
+    red, blue = [0, 0, 0, 255, 0, 0], [0, 0, 0, 0, 0, 255]
+    different = [
+        palette_image(red),
+        palette_image(blue),
+        palette_image(red, transparency=1),
+        palette_image(red, transparency=bytes([255, 100])),
+        turned(palette_image(red), 3),
+        turned(palette_image(red), 6),
+    ]
+    rgba_palette = Image.new("P", (4, 4), 1)
+    rgba_palette.putpalette([0, 0, 0, 255, 255, 0, 0, 90], "RGBA")
+    images = unsee.as_images([*different, rgba_palette])
+    assert len({images.digest(i) for i in range(7)}) == 7
+    again = unsee.as_images([palette_image(red), turned(palette_image(red), 1), turned(palette_image(red), 6)])
+    assert again.digest(0) == again.digest(1) == images.digest(0), "orientation 1 is upright"
+    assert again.digest(2) == images.digest(5)
+
+
+HALF_RED = (255, 127, 127)  # red of opacity 128/255 on white: 255 - 255 * 128 / 255 = 127
+
+
+def half_red(mode: str) -> Image.Image:
+    """Red, half transparent, in one of the forms that transparency has."""
+    clear = Image.new("RGBA", (4, 4), (255, 0, 0, 128))
+    if mode == "palette with opacities":
+        return palette_image([0, 0, 0, 255, 0, 0], transparency=bytes([255, 128]))
+    if mode == "RGBA palette":
+        image = Image.new("P", (4, 4), 1)
+        image.putpalette([0, 0, 0, 255, 255, 0, 0, 128], "RGBA")
+        return image
+    return clear.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "RGBa", "palette with opacities", "RGBA palette"])
+def test_transparent_parts_are_shown_on_white(mode):
+    found = as_rgb(half_red(mode))
+    assert found.mode == "RGB"
+    assert np.abs(np.asarray(found, dtype=int) - HALF_RED).max() <= 1
+
+
+def test_a_fully_transparent_colour_is_white_and_grey_opacity_counts():
+    image = Image.new("RGB", (4, 4), (10, 20, 30))
+    image.info["transparency"] = (10, 20, 30)
+    assert as_rgb(image).getpixel((0, 0)) == (255, 255, 255)
+    assert as_rgb(palette_image([0, 0, 0, 9, 9, 9], transparency=1)).getpixel((0, 0)) == (255, 255, 255)
+    for mode in ("LA", "La"):
+        grey = Image.new("LA", (4, 4), (0, 128)).convert(mode)
+        assert as_rgb(grey).getpixel((0, 0)) == (127, 127, 127), mode
+
+
+def test_opaque_images_keep_their_bytes():
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    assert as_rgb(image).tobytes() == pixels.tobytes()
+    for mode in ("L", "1", "P", "CMYK", "YCbCr", "I", "F"):
+        other = image.convert(mode)
+        assert as_rgb(other).tobytes() == other.convert("RGB").tobytes(), mode
 
 
 def test_a_subset_keeps_labels_with_their_images():

@@ -229,8 +229,10 @@ def test_the_fingerprint_changes_with_what_the_weights_do_not_tell(model):
         fingerprint(dataclasses.replace(model.tower, heads=2)),
         fingerprint(dataclasses.replace(model.tower, activation="gelu")),
         fingerprint(dataclasses.replace(model.tower, eps=1e-6)),
+        fingerprint(tokenizer=Words()),
+        fingerprint(reads_highest=True),
     }
-    assert len(found) == 5
+    assert len(found) == 7
 
 
 def test_images_may_be_a_record_paths_pil_images_or_an_array(model, tmp_path):
@@ -291,6 +293,7 @@ class Words:
     """A tokenizer of whole words, with some above the end token, as models with added tokens have."""
 
     sos, eot = 50, 51
+    fingerprint = "words"
 
     def ids(self, text: str) -> list[int]:
         return [60 + len(word) if word.isupper() else 1 + sum(map(ord, word)) % 40 for word in text.split()]

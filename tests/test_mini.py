@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import unsee
 from unsee import experiments
@@ -74,6 +75,36 @@ def test_image_embeddings_do_not_depend_on_the_batch(mini, demo):
         assert np.allclose(mini.encoder.encode(prepared[i : i + 1])[0], together[i], atol=1e-5)
 
 
+def test_transparency_is_shown_on_white_as_with_every_other_model(mini):
+    clear = Image.new("RGBA", (40, 40), (255, 0, 0, 128))
+    on_white = Image.new("RGB", (40, 40), (255, 127, 127))
+    assert np.array_equal(mini.encoder.prepare(clear), mini.encoder.prepare(on_white))
+
+
+@pytest.mark.parametrize("form", ["embedded", "folder"])
+def test_threads_reach_onnx_runtime(form):
+    name = "mini" if form == "embedded" else embedded.FOLDER
+    options = unsee.load_model(name, threads=3).encoder.session.get_session_options()
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
+
+
+def test_without_a_word_onnx_runtime_chooses_its_threads(mini):
+    assert mini.encoder.session.get_session_options().intra_op_num_threads == 0
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_a_number_of_threads_below_one_is_refused(threads):
+    with pytest.raises(unsee.InputError, match=f"threads must be at least 1, not {threads}"):
+        unsee.load_model("mini", threads=threads)
+
+
+def test_the_number_of_threads_changes_no_fingerprint_and_no_embedding(mini, demo):
+    other = unsee.load_model("mini", threads=1)
+    assert other.card.fingerprint == mini.card.fingerprint
+    prepared = [mini.encoder.prepare(demo.test.read(i)) for i in range(3)]
+    assert np.abs(other.encoder.encode(prepared) - mini.encoder.encode(prepared)).max() <= 1e-5
+
+
 def test_its_card_says_what_it_is_and_what_it_is_not(capsys):
     assert main(["models"]) == 0
     text = capsys.readouterr().out
@@ -102,8 +133,6 @@ def test_damaged_embedded_files_are_one_clear_line(tmp_path):
 
 
 def test_forget_demo_works_from_any_folder_and_draws_its_picture(tmp_path, monkeypatch, capsys, cache):
-    from PIL import Image
-
     monkeypatch.chdir(tmp_path)
     assert main(["forget", "demo", "--forget", ",".join(FORGET), "--iterations", "3", "--cache-dir", str(cache)]) == 0
     run = tmp_path / "runs" / "demo-lcs-seed0"
@@ -135,8 +164,8 @@ def test_compare_runs_what_is_missing_and_prints_one_table(tmp_path, capsys, cac
     assert first[4]["access"] == "gradients"
     assert first[3]["candidates"] == 40
     made = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("result.json"))
-    torn = next(tmp_path.glob("demo-lcs-seed1-*"))
-    (torn / "result.json").unlink()
+    unfinished = next(tmp_path.glob("demo-lcs-seed1-*"))
+    (unfinished / "result.json").unlink()
     assert main(arguments) == 0
     assert "uniform-gate" in capsys.readouterr().out
     assert len(set(made) & {path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}) == 9

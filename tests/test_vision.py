@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from tests.tiny import VISION, make_clip
+from unsee.errors import ModelError
 from unsee.images import as_images
 from unsee.models.checkpoints import Preprocess, read_checkpoint
 from unsee.models.vision import VisionTransformer, preprocess
@@ -116,6 +117,56 @@ def test_files_are_prepared_as_transformers_does(tmp_path, name):
         assert apart(preprocess(found, HOW), theirs(image)) <= 1
 
 
+# OpenCLIP's resize modes, on images small enough to work out by hand. Levels of 255, one channel.
+
+
+def levels(image: np.ndarray, **how) -> list[list[int]]:
+    """The red levels after preprocessing to 4 x 4 pixels; the image is grey (h, w)."""
+    plain = Preprocess(4, 4, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), **how)
+    found = preprocess(Image.fromarray(np.repeat(image[:, :, None], 3, axis=2).astype(np.uint8)), plain)
+    return (found[0] * 255).round().astype(int).tolist()
+
+
+def test_longest_fits_the_image_and_pads_it():
+    wide = np.full((3, 8), 200)  # 8 / 4 = 2: resized to 4 x round(3 / 2) = 4 x 2, so one row of padding on each side
+    assert levels(wide, mode="longest", fill=9) == [[9] * 4, [200] * 4, [200] * 4, [9] * 4]
+    uneven = np.full((6, 8), 200)  # resized to 4 x 3: (4 - 3) // 2 = 0 rows above, 1 below
+    assert levels(uneven, mode="longest") == [[200] * 4, [200] * 4, [200] * 4, [0] * 4]
+    half = np.full((5, 8), 200)  # round(5 / 2) = 2: halves go to the even number
+    assert levels(half, mode="longest") == [[0] * 4, [200] * 4, [200] * 4, [0] * 4]
+    tall = np.full((8, 6), 200)
+    assert levels(tall, mode="longest", fill=9) == [[200, 200, 200, 9]] * 4
+    small = np.full((1, 2), 200)  # enlarged to 4 x 2
+    assert levels(small, mode="longest") == [[0] * 4, [200] * 4, [200] * 4, [0] * 4]
+    thread = np.full((1, 20), 200)  # round(1 / 5) = 0 rows; one is kept
+    assert levels(thread, mode="longest") == [[0] * 4, [200] * 4, [0] * 4, [0] * 4]
+
+
+def test_squash_resizes_both_sides_and_crops_nothing():
+    edge = np.array([[0, 0, 0, 0, 70, 70, 70, 70]] * 4)
+    # Half the width: new pixel 1 has its centre at 3 of 8, old pixel i at i + 0.5, so they are |i + 0.5 - 3| / 2 apart.
+    # Bilinear weights are 1 - distance: 0.25, 0.75, 0.75, 0.25 for the old pixels 1 to 4, and only pixel 4 is not 0.
+    left = 70 * 0.25 / (0.25 + 0.75 + 0.75 + 0.25)
+    wanted = [0, round(left), round(70 - left), 70]
+    assert levels(edge, mode="squash", interpolation="bilinear") == [wanted] * 4
+
+    def cubic(x: float) -> float:
+        return 1.5 * x**3 - 2.5 * x**2 + 1 if x < 1 else -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
+
+    weights = [cubic(abs(i + 0.5 - 3) / 2) for i in range(7)]
+    beyond = 70 * sum(weights[4:]) / sum(weights)
+    assert levels(edge, mode="squash")[0][1] == round(beyond)
+    assert levels(edge, mode="squash", interpolation="bilinear") != levels(edge, mode="squash")
+
+
+@pytest.mark.parametrize(("width", "floor", "even"), [(9, 2, 2), (11, 3, 4), (8, 2, 2), (7, 1, 2)])
+def test_shortest_crops_where_hugging_face_or_open_clip_does(width, floor, even):
+    """Half a pixel of margin: Hugging Face rounds it down, torchvision (OpenAI's and OpenCLIP's way) to even."""
+    ramp = np.arange(width)[None].repeat(4, axis=0)  # 4 rows: nothing is resized
+    assert levels(ramp)[0] == list(range(floor, floor + 4))
+    assert levels(ramp, crop_rounding="even")[0] == list(range(even, even + 4))
+
+
 def test_pixels_are_float32_in_planes():
     prepared = preprocess(Image.fromarray(noise(50, 40)), Preprocess(32, 32))
     assert prepared.dtype == np.float32
@@ -152,6 +203,42 @@ def test_image_embeddings_are_those_of_transformers(tmp_path, activation):
     assert np.abs(found - wanted).max() <= 1e-5
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() <= 1e-5
     assert np.abs(found[0] - found[3]).max() > 1e-2
+
+
+def test_weights_the_image_tower_does_not_have_are_refused(folder):
+    checkpoint = read_checkpoint(str(folder))
+    key = "vision_model.encoder.layers.2.mlp.fc1.bias"  # the tower has two layers, 0 and 1
+    with pytest.raises(ModelError) as caught:
+        VisionTransformer(replace(checkpoint, state=checkpoint.state | {key: torch.zeros(96)}))
+    assert str(caught.value) == f"{folder}: {key} does not belong to this CLIP image tower"
+
+
+def test_weights_the_image_tower_lacks_are_refused(folder):
+    checkpoint = read_checkpoint(str(folder))
+    key = "vision_model.post_layernorm.bias"
+    with pytest.raises(ModelError) as caught:
+        VisionTransformer(replace(checkpoint, state={k: v for k, v in checkpoint.state.items() if k != key}))
+    assert str(caught.value) == f"{folder}: not a CLIP checkpoint: {key} is missing"
+
+
+def test_a_weight_of_the_wrong_shape_is_refused_in_one_line(folder):
+    checkpoint = read_checkpoint(str(folder))
+    key = "vision_model.post_layernorm.bias"
+    with pytest.raises(ModelError, match=f"size mismatch for {key}") as caught:
+        VisionTransformer(replace(checkpoint, state=checkpoint.state | {key: torch.zeros(5)}))
+    assert "\n" not in str(caught.value)
+
+
+def test_buffers_of_older_checkpoints_change_nothing(folder):
+    checkpoint = read_checkpoint(str(folder))
+    buffers = {"vision_model.embeddings.position_ids": torch.arange(17)[None]}
+    plain, older = (
+        VisionTransformer(checkpoint),
+        VisionTransformer(replace(checkpoint, state=checkpoint.state | buffers)),
+    )
+    assert older.fingerprint == plain.fingerprint
+    prepared = [plain.prepare(Image.fromarray(noise(40, 30)))]
+    assert np.array_equal(plain.encode(prepared), older.encode(prepared))
 
 
 def test_an_image_gets_the_same_row_alone_and_in_company(folder):

@@ -20,7 +20,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from unsee.errors import DataError, ImageError, InputError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
+BACKGROUND = "white"  # what shows through the transparent parts of an image
 DECODERS = 4  # threads that decode ahead of the model
+_ORIENTATION = 0x0112  # the EXIF tag that says how a photo is turned
 
 
 class PixelSource(Protocol):
@@ -78,6 +80,15 @@ def decode(content: bytes, name: str) -> Image.Image:
         raise ImageError(name, reason) from None
 
 
+def as_rgb(image: Image.Image) -> Image.Image:
+    """The image as every model sees it: RGB, transparent parts (also a palette's) shown on white."""
+    if image.has_transparency_data:
+        image = image.convert("LA") if image.mode == "La" else image  # Pillow has no way from La to RGBA
+        seen = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", seen.size, BACKGROUND), seen)
+    return image.convert("RGB")
+
+
 @dataclass(frozen=True)
 class ArraySource:
     """Images held as one uint8 array (n, h, w, 3)."""
@@ -118,9 +129,12 @@ class PilSource:
         return self.name(i)
 
     def digest(self, i: int) -> bytes:
+        """Hash of everything that changes how the image looks: pixels, palette, transparency, EXIF orientation."""
         image = self.images[i]
-        head = f"{image.mode}{image.size}".encode()
-        return hashlib.blake2b(head + image.tobytes(), digest_size=16).digest()
+        image.load()  # some formats know their mode and palette only now
+        upright = image.getexif().get(_ORIENTATION, 1)
+        look = (image.mode, image.size, image.getpalette(None), image.info.get("transparency"), upright)
+        return hashlib.blake2b(repr(look).encode() + image.tobytes(), digest_size=16).digest()
 
     def read(self, i: int) -> Image.Image:
         return ImageOps.exif_transpose(self.images[i])

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.errors import InputError, ModelError
-from unsee.images import Images, in_batches
+from unsee.images import Images, as_rgb, in_batches
 from unsee.methods.losses import forgetting_loss_torch
 from unsee.methods.task import Task, make_origin
 from unsee.models.features import encode_images
@@ -86,7 +86,7 @@ class CopyLearner:
         weights = self._settings.memorize_weight, self._settings.forget_weight
         for batch in in_batches(len(self._images), BATCH if self._vision else len(self._images)):
             rows = torch.tensor(list(batch))
-            log_p = self._log_p(self._features(self._images, rows))
+            log_p = self._log_p(self._features(self._images, rows), self._embeddings())
             labels, away = self._labels[rows].to(log_p.device), self._gone[rows].to(log_p.device)
             loss = forgetting_loss_torch(log_p, labels, away, weights, (kept, gone))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -95,9 +95,10 @@ class CopyLearner:
 
     def confidences(self, images: Images) -> Floats:
         with torch.no_grad():
+            embeddings = self._embeddings()
             parts = [
-                self._log_p(self._features(images, torch.tensor(list(batch)))).exp()
-                for batch in in_batches(len(images), 1024)
+                self._log_p(self._features(images, torch.tensor(list(batch))), embeddings).exp()
+                for batch in in_batches(len(images), BATCH if self._vision else 1024)
             ]
         found: Floats = torch.cat(parts).float().cpu().numpy()
         return found
@@ -123,8 +124,11 @@ class CopyLearner:
             self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device, tokens.dtype)
         return self._fixed[id(images)][1][rows]
 
-    def _log_p(self, features: Tensor) -> Tensor:
-        embeddings = self._text.embeddings(self.contexts[None])[0]
+    def _embeddings(self) -> Tensor:
+        """Class embeddings under the contexts. -> (C, E)."""
+        return self._text.embeddings(self.contexts[None])[0]
+
+    def _log_p(self, features: Tensor, embeddings: Tensor) -> Tensor:
         return (self.model.logit_scale * features @ embeddings.T).float().log_softmax(dim=-1)
 
 
@@ -208,7 +212,7 @@ class ScratchLearner:
 
     def _prepare(self, images: Images) -> Tensor:
         size = (self._side, self._side)
-        rows = [np.asarray(images.read(i).convert("RGB").resize(size)) for i in range(len(images))]
+        rows = [np.asarray(as_rgb(images.read(i)).resize(size)) for i in range(len(images))]
         return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 

@@ -12,22 +12,30 @@ __all__ = ["BlackBox", "Bound", "FeatureCache", "Metered", "load_model"]
 
 
 def load_model(
-    name: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32"
+    name: str | Path,
+    *,
+    cache: FeatureCache | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    threads: int | None = None,
 ) -> BlackBox:
     """The model of this name: `mini` (embedded), a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
 
     Also a folder in the embedded model's form. An OpenCLIP weights file without its `open_clip_config.json` is
-    named with its architecture: `ViT-B-16:FILE`.
+    named with its architecture: `ViT-B-16:FILE`. `threads` is how many cores ONNX Runtime may use for the embedded
+    model's images (None: all of them); torch's threads are set for the whole process, with torch.set_num_threads.
     """
     if not str(name).strip():
         raise InputError("no model was named")
+    if threads is not None and threads < 1:
+        raise InputError(f"threads must be at least 1, not {threads}")
     from unsee.models.clip import load_clip  # torch takes seconds to import; nothing else here needs it
     from unsee.models.embedded import load_mini
 
     if str(name) == "mini":
-        return load_mini(cache)
+        return load_mini(cache, threads=threads)
     if (Path(name) / "image.onnx").is_file():  # trained anew, in the embedded model's form
-        return load_mini(cache, Path(name), str(name))
+        return load_mini(cache, Path(name), str(name), threads)
     try:
         return load_clip(str(name), cache=cache, device=device, dtype=dtype)
     except MemoryError:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from unsee.errors import InputError, ModelError
-from unsee.models.checkpoints import Checkpoint, TowerSizes, read_checkpoint
+from unsee.models.checkpoint_record import Checkpoint, TowerSizes
+from unsee.models.checkpoints import read_checkpoint
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalModel
 from unsee.models.text_tower import Layer, TextTower

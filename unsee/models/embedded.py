@@ -20,16 +20,22 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from unsee.errors import ModelError
+from unsee.images import BACKGROUND, as_rgb
 from unsee.models.catalogue import EMBEDDED
-from unsee.models.checkpoints import TowerSizes
+from unsee.models.checkpoint_record import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalModel
 from unsee.models.tokenizers import FileTokenizer
 from unsee.types import Floats
+from unsee.versions import EPOCH
+
+RESAMPLING = Image.Resampling.BICUBIC
 
 
-def load_mini(cache: FeatureCache | None = None, folder: Path = EMBEDDED, name: str = "mini") -> LocalModel:
+def load_mini(
+    cache: FeatureCache | None = None, folder: Path = EMBEDDED, name: str = "mini", threads: int | None = None
+) -> LocalModel:
     """The embedded model, or one trained anew in the same form."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -43,7 +49,7 @@ def load_mini(cache: FeatureCache | None = None, folder: Path = EMBEDDED, name: 
             eps=config["layer_norm_eps"],
         )
         tower = text_tower(state, sizes)
-        encoder = OnnxEncoder(folder / config["image"]["file"], config["image"]["side"])
+        encoder = OnnxEncoder(folder / config["image"]["file"], config["image"]["side"], threads)
         scale = math.exp(float(state["logit_scale"]))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(f"{folder}: the embedded model is incomplete ({type(error).__name__}: {error})") from None
@@ -55,25 +61,29 @@ class OnnxEncoder:
 
     batch = 64
 
-    def __init__(self, path: Path, side: int) -> None:
+    def __init__(self, path: Path, side: int, threads: int | None = None) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        if threads is not None:  # otherwise ONNX Runtime takes every core
+            options.intra_op_num_threads = threads
+            options.inter_op_num_threads = 1
         content = path.read_bytes()
         try:
-            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime raises classes of its own, one for each status
             raise ModelError(f"{path}: not a graph that ONNX Runtime can load ({str(error)[:120]})") from None
-        self._input = self._session.get_inputs()[0].name
+        self._input = self.session.get_inputs()[0].name
         self.side = side
-        self.fingerprint = hashlib.blake2b(content, digest_size=16).hexdigest()
+        recipe = f"epoch {EPOCH}|side {side}|{RESAMPLING.name}|on {BACKGROUND}|"  # what the graph does not say
+        self.fingerprint = hashlib.blake2b(recipe.encode() + content, digest_size=16).hexdigest()
 
     def prepare(self, image: Image.Image) -> NDArray[np.uint8]:
         """RGB pixels, squeezed to the side the model was trained with."""
-        return np.asarray(image.convert("RGB").resize((self.side, self.side), Image.Resampling.BICUBIC))
+        return np.asarray(as_rgb(image).resize((self.side, self.side), RESAMPLING))
 
     def encode(self, prepared: Sequence[Any]) -> Floats:
         """Normalised image embeddings. -> (n, E)."""
-        found: Floats = self._session.run(None, {self._input: np.stack(prepared)})[0].astype(np.float32, copy=False)
+        found: Floats = self.session.run(None, {self._input: np.stack(prepared)})[0].astype(np.float32, copy=False)
         return found

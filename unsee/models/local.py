@@ -25,6 +25,10 @@ class Tokenizer(Protocol):
     def sos(self) -> int: ...
     @property
     def eot(self) -> int: ...
+    @property
+    def fingerprint(self) -> str:
+        """The same for two tokenizers only if they give the same ids."""
+
     def ids(self, text: str) -> list[int]: ...
 
 
@@ -51,7 +55,9 @@ class LocalModel:
         table = tower.tokens.detach().float()
         self.card = Card(
             name=name,
-            fingerprint=_fingerprint(tower, encoder.fingerprint, logit_scale),
+            fingerprint=_fingerprint(
+                tower, encoder.fingerprint, tokenizer.fingerprint, f"{logit_scale!r}", f"{reads_highest}"
+            ),
             width=tower.width,
             token_mean=table.mean(dim=0).cpu().numpy(),
             token_std=float(table.std()),
@@ -140,9 +146,10 @@ def _numpy(x: Tensor) -> Floats:
     return found
 
 
-def _fingerprint(tower: TextTower, encoder: str, logit_scale: float) -> str:
-    sizes = f"{tower.heads}|{tower.activation}|{tower.eps}"  # what the weights do not tell
-    digest = hashlib.blake2b(f"{encoder}|{logit_scale!r}|{sizes}".encode(), digest_size=16)
+def _fingerprint(tower: TextTower, *others: str) -> str:
+    """Hash of the text tower and of the other parts that change a model's answers."""
+    sizes = f"{tower.heads}|{tower.activation}|{tower.eps}"  # what the weights do not say
+    digest = hashlib.blake2b("|".join([*others, sizes]).encode(), digest_size=16)
     for tensor in tower.tensors():
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -1,7 +1,8 @@
-"""Text to token ids: CLIP's own vocabulary, or the one a checkpoint's folder carries."""
+"""Tokenizers: text to token ids, with CLIP's own vocabulary or the one in a checkpoint's folder."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from unsee.errors import ModelError
@@ -10,7 +11,9 @@ CLIP_VOCABULARY = 49408
 
 
 class ClipTokenizer:
-    """CLIP's byte-pair vocabulary; OpenAI and OpenCLIP checkpoints carry no tokenizer files."""
+    """CLIP's byte-pair vocabulary, for checkpoints without tokenizer files (OpenAI's, OpenCLIP's)."""
+
+    fingerprint = f"clip-bpe-{CLIP_VOCABULARY}"
 
     def __init__(self) -> None:
         from instant_clip_tokenizer import Tokenizer
@@ -38,6 +41,7 @@ class FileTokenizer:
         self._tokenizer.no_truncation()
         self.sos = self._id(path, sos)
         self.eot = self._id(path, eot)
+        self.fingerprint = _hash(path.read_bytes(), repr((self.sos, self.eot)).encode())
 
     def ids(self, text: str) -> list[int]:
         """Ids of the text, without start and end."""
@@ -58,11 +62,16 @@ class VocabularyTokenizer:
 
         try:
             self._tokenizer = CLIPTokenizer.from_pretrained(folder, local_files_only=True)
-        except Exception as error:  # as above
+        except Exception as error:  # transformers raises many kinds
             reason = str(error).strip().partition("\n")[0]
             raise ModelError(f"{folder}: vocab.json and merges.txt cannot be read ({reason})") from None
         self.sos = int(self._tokenizer.bos_token_id)
         self.eot = int(self._tokenizer.eos_token_id)
+        files = [
+            path.read_bytes() if path.is_file() else b"" for path in (folder / "vocab.json", folder / "merges.txt")
+        ]
+        added = sorted(self._tokenizer.get_added_vocab().items())
+        self.fingerprint = _hash(*files, repr((self.sos, self.eot, added)).encode())
 
     def ids(self, text: str) -> list[int]:
         """Ids of the text, without start and end."""
@@ -78,3 +87,10 @@ def find_tokenizer(folder: Path | None, vocabulary: int) -> ClipTokenizer | File
     if vocabulary != CLIP_VOCABULARY:
         raise ModelError(f"{folder}: no tokenizer.json, and {vocabulary} tokens are not CLIP's {CLIP_VOCABULARY}")
     return ClipTokenizer()
+
+
+def _hash(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()

@@ -10,27 +10,61 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unsee.models.checkpoints import Checkpoint, Preprocess
+from unsee.errors import ModelError
+from unsee.images import BACKGROUND, as_rgb
+from unsee.models.checkpoint_record import Checkpoint, Preprocess, is_buffer
+from unsee.models.weights import State
 from unsee.types import Floats
+from unsee.versions import EPOCH
+
+RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 def preprocess(image: Image.Image, how: Preprocess) -> Floats:
-    """RGB on white, shortest side resized (bicubic), centre cropped, normalised. -> (3, crop, crop)."""
-    if "A" in image.getbands() or image.info.get("transparency") is not None:
-        seen = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
-    image = image.convert("RGB")
-    width, height = image.size
-    short, long = min(width, height), max(width, height)
-    scaled = int(how.resize * long / short)
-    size = (how.resize, scaled) if width <= height else (scaled, how.resize)
-    image = image.resize(size, Image.Resampling.BICUBIC)
-    left, top = (image.size[0] - how.crop) // 2, (image.size[1] - how.crop) // 2
-    image = image.crop((left, top, left + how.crop, top + how.crop))
+    """The image as the model wants it: RGB on white, resized, made square, normalised. -> (3, crop, crop).
+
+    Colour comes first, as in Hugging Face's processor. RGB images give the same pixels as OpenCLIP's transforms.
+    """
+    image = as_rgb(image)
+    image = image.resize(_resized(image.size, how), RESAMPLING[how.interpolation])
+    image = _padded(image, how) if how.mode == "longest" else _cropped(image, how)
     pixels: Floats = np.asarray(image, dtype=np.float32) / np.float32(255)
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
     normal: Floats = (pixels - mean) / std
     return np.ascontiguousarray(normal.transpose(2, 0, 1))
+
+
+def _resized(size: tuple[int, int], how: Preprocess) -> tuple[int, int]:
+    """The width and height to resize an image of this size to."""
+    width, height = size
+    short, long = min(size), max(size)
+    if how.mode == "squash":
+        return how.resize, how.resize
+    if how.mode == "longest":
+        ratio = long / how.resize
+        return max(1, round(width / ratio)), max(
+            1, round(height / ratio)
+        )  # OpenCLIP fails on 0; here one pixel is left
+    scaled = int(how.resize * long / short)
+    return (how.resize, scaled) if width <= height else (scaled, how.resize)
+
+
+def _cropped(image: Image.Image, how: Preprocess) -> Image.Image:
+    """The centre of the image."""
+
+    def start(side: int) -> int:
+        margin = side - how.crop
+        return round(margin / 2) if how.crop_rounding == "even" else margin // 2
+
+    left, top = start(image.width), start(image.height)
+    return image.crop((left, top, left + how.crop, top + how.crop))
+
+
+def _padded(image: Image.Image, how: Preprocess) -> Image.Image:
+    """The image in the middle of a square of the fill colour."""
+    square = Image.new("RGB", (how.crop, how.crop), (how.fill, how.fill, how.fill))
+    square.paste(image, ((how.crop - image.width) // 2, (how.crop - image.height) // 2))
+    return square
 
 
 class VisionTransformer:
@@ -56,17 +90,19 @@ class VisionTransformer:
         with torch.device("meta"):
             model = CLIPVisionModelWithProjection(config)
         model = model.to_empty(device="cpu")
-        weights = {k: v for k, v in checkpoint.state.items() if k.startswith(("vision_model.", "visual_projection."))}
-        model.load_state_dict(weights, strict=False)  # every weight was checked before; buffers are made here
-        embeddings = model.vision_model.embeddings
+        weights = _image_weights(checkpoint)
+        _load(model, weights, checkpoint.source)
+        embeddings = model.vision_model.embeddings  # its buffer is made here, whether or not the file has it
         embeddings.position_ids = torch.arange(embeddings.num_positions)[None]
         self.model = model.to(device=device, dtype=dtype).eval()
         self.how = checkpoint.preprocess
         self.device = device
         self.dtype = dtype
-        digest = hashlib.blake2b(f"{self.how}|{dtype}|{sizes}".encode(), digest_size=16)  # weights do not tell all
+        recipe = f"epoch {EPOCH}|{self.how}|on {BACKGROUND}|{dtype}|{sizes}"  # what the weights do not say
+        digest = hashlib.blake2b(recipe.encode(), digest_size=16)
         for key in sorted(weights):
-            digest.update(key.encode() + weights[key].contiguous().numpy().tobytes())
+            head = f"|{key}{tuple(weights[key].shape)}|"
+            digest.update(head.encode() + weights[key].contiguous().numpy().tobytes())
         self.fingerprint = digest.hexdigest()
 
     def prepare(self, image: Image.Image) -> Floats:
@@ -79,3 +115,22 @@ class VisionTransformer:
             embeds = self.model(pixel_values=pixels).image_embeds.float()
             found: Floats = torch.nn.functional.normalize(embeds, dim=-1).cpu().numpy()
             return found
+
+
+def _image_weights(checkpoint: Checkpoint) -> State:
+    """The image tower's weights, without buffers."""
+    towers = ("vision_model.", "visual_projection.")
+    return {k: v for k, v in checkpoint.state.items() if k.startswith(towers) and not is_buffer(k)}
+
+
+def _load(model: torch.nn.Module, weights: State, source: str) -> None:
+    """Loads exactly these weights: one too many or too few is an error, as the tower starts from unset memory."""
+    try:
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    except RuntimeError as error:  # a wrong shape; its message has many lines
+        raise ModelError(f"{source}: {str(error).splitlines()[-1].strip()}") from None
+    lacking = [key for key in missing if not is_buffer(key)]
+    if lacking:
+        raise ModelError(f"{source}: not a CLIP checkpoint: {lacking[0]} is missing")
+    if unexpected:
+        raise ModelError(f"{source}: {unexpected[0]} does not belong to this CLIP image tower")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from unsee.images import Images
+from unsee.images import Images, as_rgb
 from unsee.runs.evaluation import Evaluation
 from unsee.types import Mask
 
@@ -48,7 +48,7 @@ def before_after(images: Images, found: Evaluation, forget: Mask, columns: int =
 def _thumbnail(image: Image.Image) -> Image.Image:
     side = min(image.size)
     left, top = (image.size[0] - side) // 2, (image.size[1] - side) // 2
-    square = image.convert("RGB").crop((left, top, left + side, top + side))
+    square = as_rgb(image).crop((left, top, left + side, top + side))
     return square.resize((IMAGE, IMAGE), Image.Resampling.LANCZOS if side > IMAGE else Image.Resampling.BICUBIC)
 
 
