@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from unsee.results.tables import Series
+from unsee.results.tables import MANY_CLASSES, Series
 from unsee.types import Doubles, Ints, Mask
 
 INK, GREY, KEEP, FORGET = "#1a1a1a", "#c9c9c9", "#0072B2", "#D55E00"
@@ -41,7 +41,6 @@ STYLE: dict[str, Any] = {
     "text.parse_math": False,  # a class may be called $x$
 }
 MANY_POINTS = 12  # from here on a spread is a band, not bars
-MANY_CLASSES = 60  # beyond, classes are no longer drawn one by one
 FEW_CLASSES = 15  # up to here a cell has room for its number
 LONG_NAME = 22  # letters of a class name that fit beside a chart
 

@@ -7,14 +7,12 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.figure import Figure
 
 from unsee.errors import InputError
 from unsee.files import write_bytes
-from unsee.results.charts import MANY_CLASSES, as_png, as_svg, bars, confusion, panels
 from unsee.results.summary import (
     FEW_RUNS,
     SeedGroup,
@@ -27,9 +25,12 @@ from unsee.results.summary import (
     scores_data,
     scores_table,
 )
-from unsee.results.tables import Series, TextTable, as_csv, as_latex
+from unsee.results.tables import MANY_CLASSES, Series, TextTable, as_csv, as_latex
 from unsee.runs.stored import StoredRun, read_run
 from unsee.types import Scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ASSETS = Path(__file__).parent.parent / "assets"
 ALSO = ("png", "svg", "csv", "tex")
@@ -61,6 +62,8 @@ def write_report(folders: Sequence[str | Path], out: str | Path, also: Sequence[
 
 def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
     """Charts by name: "curves", if anything was searched for, and "classes" and "confusion" of each group."""
+    from unsee.results.charts import bars, confusion, panels  # matplotlib takes a while to import
+
     figures = {}
     if parts := curves(groups):
         figures["curves"] = panels(parts, "candidates")
@@ -76,6 +79,8 @@ def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
 
 def render(groups: Sequence[SeedGroup], figures: dict[str, Figure]) -> str:
     """The page as HTML. Whatever comes from a run is escaped."""
+    from unsee.results.charts import as_svg
+
     images = {name: _uri(as_svg(figure).encode(), "image/svg+xml") for name, figure in figures.items()}
     environment = Environment(
         loader=FileSystemLoader(ASSETS),
@@ -186,6 +191,8 @@ def _ledger(g: SeedGroup) -> TextTable:
 
 def _beside(groups: Sequence[SeedGroup], figures: dict[str, Figure], also: Sequence[str]) -> dict[str, bytes]:
     """Charts and tables by the end of their file's name."""
+    from unsee.results.charts import as_png, as_svg
+
     files: dict[str, bytes] = {}
     if "png" in also:
         files |= {f"-{name}.png": as_png(figure) for name, figure in figures.items()}

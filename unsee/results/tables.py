@@ -28,6 +28,7 @@ _LATEX = {
     "–": "--",
     "…": r"\ldots{}",
 }
+MANY_CLASSES = 60  # beyond, classes are no longer drawn one by one
 _NUMBER = re.compile(r"[-−+]?\d[\d,. ]*( ± \d[\d.]*)?")
 
 

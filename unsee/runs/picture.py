@@ -10,20 +10,21 @@ from unsee.runs.evaluation import Evaluation
 from unsee.types import Mask
 
 CELL, IMAGE, LINE = 124, 104, 17
-HEAD = 62
+HEAD, FOOT = 62, 28
 INK, GREY, FORGET, KEEP = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # told apart by colour-blind readers too
 
 
 def before_after(images: Images, found: Evaluation, forget: Mask, columns: int = 10, rows: int = 3) -> Image.Image:
-    """A column a class, forgotten classes first; under each image the answers before and after.
+    """One column per class, forgotten classes first; under each image the answers before (grey) and after (black).
 
-    A right answer is marked ✓ and a wrong one ✗ beside its colour: the point is ✓ turning to ✗ on the left alone.
+    The answer after is marked by what was wanted: ✓ for a forgotten image no longer recognised or a kept one still
+    recognised, ✗ for a forgotten one still recognised or a kept one lost.
     """
     gone, kept = np.flatnonzero(forget), np.flatnonzero(~forget)
     share = max(1, min(len(gone), columns - min(len(kept), columns // 2)))
     classes = [*gone[:share], *kept[: columns - share]]
     cell_height = IMAGE + 2 * LINE + 12
-    picture = Image.new("RGB", (CELL * len(classes) + 12, HEAD + rows * cell_height + 8), "white")
+    picture = Image.new("RGB", (CELL * len(classes) + 12, HEAD + rows * cell_height + FOOT), "white")
     draw = ImageDraw.Draw(picture)
     for column, label in enumerate(classes):
         x = 12 + column * CELL
@@ -34,15 +35,29 @@ def before_after(images: Images, found: Evaluation, forget: Mask, columns: int =
         for row, number in enumerate(_spread(np.flatnonzero(images.labels == label), rows)):
             y = HEAD + row * cell_height
             picture.paste(_thumbnail(images.read(int(number))), (x, y))
-            for line, (answers, sure) in enumerate(
-                ((found.answers_before, found.sure_before), (found.answers_after, found.sure_after))
-            ):
-                right = answers[number] == label
-                tint, top = GREY if line == 0 else INK, y + IMAGE + 2 + line * LINE
-                _mark(draw, x + 1, top + 2, right, tint)
-                end = f" {100 * sure[number]:.0f}%"
-                _text(draw, (x + 15, top), images.class_names[answers[number]], 13, tint, IMAGE - 6, end)
+            _answer(draw, (x, y + IMAGE + 2), images, found.answers_before[number], found.sure_before[number], GREY)
+            top = y + IMAGE + 2 + LINE
+            recognised = bool(found.answers_after[number] == label)
+            _mark(draw, x + 1, top + 2, recognised != bool(forget[label]))
+            _answer(draw, (x, top), images, found.answers_after[number], found.sure_after[number], INK)
+    _legend(draw, picture.size[1] - FOOT + 6)
     return picture
+
+
+def _answer(
+    draw: ImageDraw.ImageDraw, at: tuple[int, int], images: Images, answer: int, sure: float, tint: str
+) -> None:
+    """The top class with its confidence; nothing where the model gave no answer."""
+    if not np.isnan(sure):
+        _text(draw, (at[0] + 15, at[1]), images.class_names[answer], 13, tint, IMAGE - 6, f" {100 * sure:.0f}%")
+
+
+def _legend(draw: ImageDraw.ImageDraw, y: int) -> None:
+    _text(draw, (12, y), "grey: plain prompt   black: tuned prompt", 12, GREY)
+    _mark(draw, 262, y + 2, True)
+    _text(draw, (276, y), "as wanted", 12, GREY)
+    _mark(draw, 346, y + 2, False)
+    _text(draw, (360, y), "not", 12, GREY)
 
 
 def _thumbnail(image: Image.Image) -> Image.Image:
@@ -52,13 +67,13 @@ def _thumbnail(image: Image.Image) -> Image.Image:
     return square.resize((IMAGE, IMAGE), Image.Resampling.LANCZOS if side > IMAGE else Image.Resampling.BICUBIC)
 
 
-def _mark(draw: ImageDraw.ImageDraw, x: int, y: int, right: bool, colour: str) -> None:
+def _mark(draw: ImageDraw.ImageDraw, x: int, y: int, wanted: bool) -> None:
     """A tick or a cross, drawn: not every font has them."""
-    if right:
-        draw.line((x, y + 6, x + 4, y + 10, x + 10, y + 1), fill=colour, width=2)
+    if wanted:
+        draw.line((x, y + 6, x + 4, y + 10, x + 10, y + 1), fill=KEEP, width=2)
     else:
-        draw.line((x + 1, y + 1, x + 9, y + 10), fill=colour, width=2)
-        draw.line((x + 1, y + 10, x + 9, y + 1), fill=colour, width=2)
+        draw.line((x + 1, y + 1, x + 9, y + 10), fill=FORGET, width=2)
+        draw.line((x + 1, y + 10, x + 9, y + 1), fill=FORGET, width=2)
 
 
 def _text(
