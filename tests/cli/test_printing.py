@@ -1,0 +1,76 @@
+"""What is printed: names as they are, and a warning where the model does not know them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+import unsee
+from tests import tiny
+from unsee.cli import main
+
+
+CHEESES = ("gouda", "brie", "feta", "edam", "cheddar", "gruyere", "roquefort", "ricotta", "manchego", "stilton")
+
+
+@pytest.fixture
+def bracketed(tmp_path):
+    names = ("[red]dog", "cat[bold]", ":cat: [b]x", "plain")
+    return tiny.write_images(tmp_path / "[images]", names=names, train=4, test=2)
+
+
+def test_brackets_in_class_and_file_names_are_printed_as_they_are(bracketed, model_folder, tmp_path, capsys):
+    common = ["--model", str(model_folder), "--no-cache"]
+    run = tmp_path / "[run]"
+    options = ["--forget", "[red]dog,cat[bold]", "--iterations", "1", "--out", str(run), *common]
+    assert main(["forget", str(bracketed), *options]) == 0
+    text = capsys.readouterr().out
+    assert "[red]dog, cat[bold]" in text
+    assert f"run: {run}" in text
+    assert main(["evaluate", str(run), *common]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("[red]dog", "cat[bold]", ":cat: [b]x"))
+    image = bracketed / "test" / "[red]dog" / "000.png"
+    assert main(["classify", str(run), str(image), "--top", "4", *common]) == 0
+    text = capsys.readouterr().out.replace("\n", "").replace(" ", "").replace("│", "")
+    assert "[red]dog" in text
+    assert ":cat:[b]x" in text
+
+
+def test_a_class_whose_test_images_cannot_be_read_is_null_not_nan(image_folder, model_folder, tmp_path, capsys):
+    copy = shutil.copytree(image_folder, tmp_path / "images")
+    for path in (copy / "test" / "dog").iterdir():
+        path.write_bytes(b"no image")
+    common = ["--model", str(model_folder), "--no-cache"]
+    options = ["--forget", "cat", "--iterations", "1", "--skip-bad-images", "--out", str(tmp_path / "run"), *common]
+    assert main(["forget", str(copy), *options]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--json", *common]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["per_class"]["dog"] == {"before": None, "after": None}
+    assert main(["evaluate", str(tmp_path / "run"), *common]) == 0
+    assert "–" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html")]) == 0
+
+
+def test_names_that_the_model_does_not_know_are_pointed_out_before_tuning(tmp_path, capsys):
+    photos = tiny.write_images(tmp_path / "photos", names=CHEESES, train=8, test=2)
+    out = tmp_path / "run"
+    options = ["--forget", "brie", "--iterations", "2", "--out", str(out), "--no-cache"]
+    assert main(["forget", str(photos), *options]) == 0
+    text, err = capsys.readouterr()
+    (line,) = [line for line in err.splitlines() if line.startswith("warning: ")]
+    assert "the model hardly knows these classes" in line
+    assert err.index("warning: ") < err.index("generation 2/2")
+    assert "warning: the model hardly knows these classes" in text
+    assert json.loads((out / "result.json").read_text())["warnings"] == [line.removeprefix("warning: ")]
+
+
+def test_names_that_the_model_knows_are_not():
+    demo = unsee.load_data("demo")
+    said = []
+    tuner = unsee.PromptTuner(["cat"], iterations=1, shots=2)
+    tuner.fit(unsee.load_model("mini"), demo, say=said.append)
+    assert said == tuner.warnings_ == []
