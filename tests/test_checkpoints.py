@@ -1,4 +1,4 @@
-"""One random CLIP in every form that people have on disk, and what is said when a file is not what it should be."""
+"""One random CLIP in every format of checkpoint, and the messages for files that cannot be used."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_the_names_that_others_import_stay_where_they_are():
         assert hasattr(checkpoints, name)
 
 
-# What is said when something is wrong: one line, the file, the first thing wrong.
+# Error messages: one line with the file and the first problem.
 
 
 def refusal(name: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""The feature cache: what is encoded once is not encoded again, and nothing damaged is believed."""
+"""The feature cache: no image is encoded twice, and damaged entries are never used."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_using_an_entry_makes_it_young(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["below a file", "a folder of that name", "not to be written"])
-def test_an_unusable_place_is_gone_without(tmp_path, place):
+def test_without_a_usable_folder_nothing_is_cached(tmp_path, place):
     if place == "below a file":
         (tmp_path / "file").write_text("in the way")
         cache = FeatureCache(tmp_path / "file" / "cache")

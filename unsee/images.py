@@ -31,7 +31,7 @@ class PixelSource(Protocol):
     def __len__(self) -> int: ...
     def name(self, i: int) -> str: ...
     def key(self, i: int) -> str:
-        """As the name, but the same wherever the data lies."""
+        """A name that stays the same when the data is moved to another folder."""
 
     def digest(self, i: int) -> bytes: ...
     def read(self, i: int) -> Image.Image: ...
@@ -70,7 +70,7 @@ class FileSource:
 
 
 def decode(content: bytes, name: str) -> Image.Image:
-    """The image in these bytes of a file, upright; ImageError calls it by the name if that fails."""
+    """Decodes the bytes of an image file, upright; ImageError gives the name if that fails."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             image.load()
@@ -91,7 +91,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class ArraySource:
-    """Images held as one uint8 array (n, h, w, 3)."""
+    """Images in one uint8 array (n, h, w, 3)."""
 
     pixels: NDArray[np.uint8]
     label: str = "array"
@@ -115,7 +115,7 @@ class ArraySource:
 
 @dataclass(frozen=True)
 class PilSource:
-    """Images that a user already holds in memory."""
+    """PIL images in memory."""
 
     images: tuple[Image.Image, ...]
 
@@ -142,10 +142,10 @@ class PilSource:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images of known classes; `index` says which images of the source they are."""
+    """Images with their labels; `index` says which images of the source they are."""
 
     class_names: tuple[str, ...]
-    labels: NDArray[np.int64]  # (n,), -1 where unknown
+    labels: NDArray[np.int64]  # (n,), -1 without a label
     source: PixelSource
     index: NDArray[np.int64]  # (n,)
 
@@ -176,7 +176,7 @@ class Images:
         return self.source.read(int(self.index[row]))
 
     def listing_digest(self) -> bytes:
-        """Hash of which images these are, without opening one."""
+        """Hash of the images' names, in order; no file is opened."""
         digest = hashlib.blake2b(digest_size=16)
         for i in self.index.tolist():
             digest.update(self.source.key(i).encode() + b"\0")
@@ -234,17 +234,17 @@ def as_images(given: Anything) -> Images:
 
 
 def unlabelled(source: PixelSource) -> Images:
-    """Images of nobody knows what."""
+    """Images without labels."""
     n = len(source)
     return Images((), np.full(n, -1, dtype=np.int64), source, np.arange(n))
 
 
 def labelled(source: PixelSource, labels: Sequence[int] | NDArray[np.int64], class_names: Sequence[str]) -> Images:
-    """Images of a source with a class for each."""
+    """Images with a label each."""
     return Images(tuple(class_names), np.asarray(labels, dtype=np.int64), source, np.arange(len(source)))
 
 
 def in_batches(n: int, size: int) -> Iterator[range]:
-    """0..n cut into ranges of at most `size`."""
+    """Splits 0..n into ranges of at most `size`."""
     for start in range(0, n, size):
         yield range(start, min(start + size, n))

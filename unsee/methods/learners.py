@@ -1,7 +1,7 @@
-"""What trains weights: a copy of the model (never the user's), or a classifier from scratch.
+"""Learners: methods that train weights, of a copy of the model or of a classifier from scratch.
 
-A learner holds tensors to train, computes its loss on the split's images with gradients, and answers
-images with confidences. `training.train_weights` runs any of them.
+A learner has tensors to train, computes its loss and gradients on the split's images, and gives confidences
+for any images. `training.train_weights` runs them all.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Learner(Protocol):
     """Weights that learn from a task's few-shot images."""
 
     def groups(self) -> list[dict[str, Any]]:
-        """What to train, as an optimiser's parameter groups."""
+        """The tensors to train, as an optimiser's parameter groups."""
 
     def tensors(self) -> list[Tensor]:
-        """All that changes, buffers included: what a checkpoint keeps."""
+        """Everything that changes in training, buffers included, for a run's checkpoint."""
 
     def backward(self) -> float:
-        """The loss on the training images, its gradients left on the tensors."""
+        """Computes the loss on the training images and adds its gradients to the tensors."""
 
     def confidences(self, images: Images) -> Floats:
-        """(n, C), rows sum to 1."""
+        """Confidences for images. -> (n, C), rows sum to 1."""
 
 
 class CopyLearner:
@@ -69,7 +69,7 @@ class CopyLearner:
         self._tune_contexts = s.method == "coop-params"
         self.contexts.requires_grad_(self._tune_contexts)
         self._rate = s.rate * model.card.token_std
-        self._fixed: dict[int, tuple[Images, Tensor]] = {}  # the images too, so that no other gets their id
+        self._fixed: dict[int, tuple[Images, Tensor]] = {}  # holding the images keeps their id from being reused
 
     def groups(self) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = [{"params": self._weights(), "lr": self._settings.weight_rate}]
@@ -81,7 +81,7 @@ class CopyLearner:
         return [*self._weights(), self.contexts]
 
     def backward(self) -> float:
-        """The whole set's gradient; images in batches, so that memory stays bounded."""
+        """The gradient over all images, computed in batches to limit memory."""
         total, kept, gone = 0.0, int((~self._gone).sum()), int(self._gone.sum())
         weights = self._settings.memorize_weight, self._settings.forget_weight
         for batch in in_batches(len(self._images), BATCH if self._vision else len(self._images)):
@@ -119,7 +119,7 @@ class CopyLearner:
             pixels = np.stack([encoder.prepare(images.read(int(row))) for row in rows])
             given = torch.from_numpy(pixels).to(tokens.device, tokens.dtype)
             return F.normalize(encoder.model(pixel_values=given).image_embeds, dim=-1)
-        if id(images) not in self._fixed:  # an image tower that cannot be trained gives the same features for ever
+        if id(images) not in self._fixed:  # an image tower that is not trained always gives the same features
             found = encode_images(images, encoder, self.model.cache).features
             self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device, tokens.dtype)
         return self._fixed[id(images)][1][rows]
@@ -133,7 +133,7 @@ class CopyLearner:
 
 
 def trainable_copy(model: LocalModel) -> LocalModel:
-    """A copy whose weights can be trained without a trace on the original."""
+    """A copy whose weights can be trained without changing the original."""
 
     def free(t: Tensor) -> Tensor:
         return t.detach().clone().requires_grad_()
@@ -170,7 +170,7 @@ def trainable_copy(model: LocalModel) -> LocalModel:
 
 
 class ScratchLearner:
-    """A classifier of the kept classes alone, from random or given weights; it knows no other class."""
+    """A classifier of only the kept classes, trained from random or given weights."""
 
     def __init__(self, task: Task) -> None:
         s = task.settings
@@ -200,7 +200,7 @@ class ScratchLearner:
         return float(loss.detach())
 
     def confidences(self, images: Images) -> Floats:
-        """Forgotten classes get none: this classifier has no name for them."""
+        """Confidences for images; those of forgotten classes are 0, as the classifier does not know them."""
         self.network.eval()
         found = np.zeros((len(images), self._classes), dtype=np.float32)
         with torch.no_grad():
@@ -217,7 +217,7 @@ class ScratchLearner:
 
 
 def _side(size: tuple[int, int]) -> int:
-    """The images' own size in steps of 32, at most 224: small images need no large network input."""
+    """The network's input size: the images' own, rounded to a multiple of 32, at most 224."""
     return int(min(224, max(32, 32 * round(min(size) / 32))))
 
 

@@ -1,4 +1,4 @@
-"""The black box: contexts in, confidences out. `load_model` finds the right kind by name."""
+"""Models: `load_model` gives a black box that takes contexts and returns confidences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load_model(
 ) -> BlackBox:
     """The model of this name: `mini` (embedded), a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
 
-    Also a folder in the embedded model's form. An OpenCLIP weights file without its `open_clip_config.json` is
+    Also a folder in the embedded model's format. An OpenCLIP weights file without its `open_clip_config.json` is
     named with its architecture: `ViT-B-16:FILE`. `threads` is how many cores ONNX Runtime may use for the embedded
     model's images (None: all of them); torch's threads are set for the whole process, with torch.set_num_threads.
     """
@@ -29,12 +29,12 @@ def load_model(
         raise InputError("no model was named")
     if threads is not None and threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
-    from unsee.models.clip import load_clip  # torch takes seconds to import; nothing else here needs it
+    from unsee.models.clip import load_clip  # here, because importing torch takes seconds
     from unsee.models.embedded import load_mini
 
     if str(name) == "mini":
         return load_mini(cache, threads=threads)
-    if (Path(name) / "image.onnx").is_file():  # trained anew, in the embedded model's form
+    if (Path(name) / "image.onnx").is_file():  # another model in the embedded one's format
         return load_mini(cache, Path(name), str(name), threads)
     try:
         return load_clip(str(name), cache=cache, device=device, dtype=dtype)

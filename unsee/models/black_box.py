@@ -37,7 +37,7 @@ class AnswersText(Protocol):
 
 
 class BlackBox(Protocol):
-    """A vision-language model whose inside is not seen."""
+    """A vision-language model that is used without looking inside."""
 
     @property
     def card(self) -> Card: ...
@@ -53,7 +53,7 @@ class TellsLogs(Protocol):
 
 @runtime_checkable
 class LooksUpTokens(Protocol):
-    """A model that tells the embeddings of a phrase's tokens, (k, D)."""
+    """A model that also gives the embeddings of a phrase's tokens, (k, D)."""
 
     def embed(self, phrase: str) -> Floats: ...
 
@@ -95,7 +95,7 @@ class Metered:
         ledger.images_from_cache += getattr(bound.bound, "images_from_cache", 0)
 
     def check_room(self, m: int) -> None:
-        """Refuses more contexts than fit, where the model says how many do."""
+        """Raises InputError for more contexts than fit, if the model says how many do."""
         room = getattr(self.bound.bound, "room", None)
         if room is not None and m > room:
             raise InputError(f"{m} contexts do not fit in front of the longest class name; at most {room} do")

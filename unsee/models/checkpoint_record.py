@@ -1,4 +1,4 @@
-"""The record that every form of CLIP checkpoint is read into, and the check that it is whole."""
+"""The record that every format of CLIP checkpoint is read into, and the check that it is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 
 @dataclass(frozen=True)
 class TowerSizes:
-    """What is needed to read one tower's weights."""
+    """The sizes of one transformer tower."""
 
     width: int
     layers: int
@@ -29,16 +29,16 @@ class TowerSizes:
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How an image becomes pixels for the model."""
+    """How images are prepared for the model."""
 
-    resize: int  # the side in pixels that `mode` makes of the image
+    resize: int  # in pixels; `mode` says of which side
     crop: int
     mean: tuple[float, ...] = OPENAI_MEAN
     std: tuple[float, ...] = OPENAI_STD
-    mode: str = "shortest"  # the shortest side is resized, then cropped; "longest": then padded; "squash": both sides
+    mode: str = "shortest"  # and crop the rest; or "longest" and pad the rest; or "squash": both sides
     interpolation: str = "bicubic"  # or "bilinear"
     fill: int = 0  # grey level of the padding
-    crop_rounding: str = "down"  # where the crop starts at half a pixel: "down" (Hugging Face) or "even" (torchvision)
+    crop_rounding: str = "down"  # of a crop that starts at half a pixel: "down" (Hugging Face), "even" (torchvision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,10 @@ class Checkpoint:
     embedding: int
     image: int
     patch: int
-    eos: int | None  # id that is read; None: the highest id of a text (old Hugging Face configs, OpenAI)
+    eos: int | None  # the token whose output is the text embedding; None: the highest id (OpenAI, old configs)
     preprocess: Preprocess
     state: State = field(repr=False)
-    folder: Path | None = None  # where tokenizer files may lie
+    folder: Path | None = None  # that may have tokenizer files
 
 
 def check(found: Checkpoint) -> None:
@@ -84,7 +84,7 @@ def check(found: Checkpoint) -> None:
 
 
 def is_buffer(key: str) -> bool:
-    """Whether this is no weight but a table that older files keep beside the weights."""
+    """Whether this is a constant table that older files store with the weights."""
     return key.endswith(".position_ids")
 
 

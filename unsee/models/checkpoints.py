@@ -1,6 +1,6 @@
-"""CLIP checkpoints in the forms people have, read into one: Hugging Face's names and sizes.
+"""Reads CLIP checkpoints of every format into one record with Hugging Face's names.
 
-| form          | what is on disk                                                                |
+| format        | what is on disk                                                                |
 |---------------|--------------------------------------------------------------------------------|
 | Hugging Face  | folder or hub id: config.json, model.safetensors (or shards, or pytorch_model.bin) |
 | OpenAI        | one .pt: a TorchScript archive or a state dict                                 |
@@ -8,7 +8,7 @@
 
 Nothing in a file is ever executed: weights come from safetensors, from `torch.load(weights_only=True)`,
 or, for TorchScript, from a reader that knows tensors only: `torch.jit.load` would run the archive's own
-`__setstate__`, which can write files. open_clip is not imported.
+`__setstate__`, which can write files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def read_checkpoint(name: str) -> Checkpoint:
-    """The checkpoint of this name; ModelError says the file and the first thing wrong with it."""
+    """Reads and checks the checkpoint of this name; ModelError names the file and the first problem."""
     path = Path(name).expanduser()
     if path.is_dir():
         if (path / "open_clip_config.json").is_file():
@@ -54,7 +54,7 @@ def read_checkpoint(name: str) -> Checkpoint:
         else:
             raise ModelError(f"{path}: no config.json or open_clip_config.json in this folder")
     elif path.is_file():
-        if path.suffix in (".bin", ".safetensors"):  # OpenCLIP's: the weights do not say which activation they want
+        if path.suffix in (".bin", ".safetensors"):  # OpenCLIP's: the weights do not say which activation to use
             raise ModelError(f"{path}: say its architecture, as in ViT-B-16:{path.name}")
         found = read_openai_file(path)
     elif ":" in name and (parts := name.split(":", 1))[0] in architecture_names():
@@ -138,6 +138,6 @@ def _from_hub(name: str) -> Path:
     wanted = ["*.json", "*.txt", "model*.safetensors", "pytorch_model*.bin", "open_clip*.safetensors"]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
-    except Exception as error:  # the hub client raises many kinds; all mean the same to the user
+    except Exception as error:  # the hub client raises many types; to the user they mean the same
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"model {name!r} is no local path and could not be fetched from the hub: {reason}") from None

@@ -1,4 +1,4 @@
-"""A CLIP checkpoint, whichever its form, as a model that runs here."""
+"""Loads a CLIP checkpoint of any format as a local model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def load_clip(name: str, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32") -> LocalModel:
-    """The CLIP of this name or path. Half precision is for GPUs: on a CPU it is slower, or not there at all."""
+    """Loads the CLIP of this name or path. Half precision is for GPUs: on a CPU it is slower or unsupported."""
     if dtype not in DTYPES:
         raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
     if device == "cpu" and dtype != "float32":
@@ -43,7 +43,7 @@ def from_checkpoint(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> LocalModel:
-    """A checkpoint, read and checked, as a model."""
+    """Makes a model of a checkpoint that was read and checked."""
     tokenizer = find_tokenizer(checkpoint.folder, checkpoint.vocabulary)
     if max(tokenizer.sos, tokenizer.eot) >= checkpoint.vocabulary:
         raise ModelError(f"{checkpoint.source}: the tokenizer has more tokens than the model's {checkpoint.vocabulary}")
@@ -58,7 +58,7 @@ def from_checkpoint(
 
 
 def text_tower(state: State, sizes: TowerSizes, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TextTower:
-    """The text tower of weights under Hugging Face's names."""
+    """Makes a text tower of weights with Hugging Face's names."""
 
     def get(name: str) -> Tensor:
         return state[name].to(device=device, dtype=dtype).contiguous()

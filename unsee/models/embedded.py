@@ -1,7 +1,7 @@
-"""The embedded model: a small CLIP-architecture model that really looks at images, shipped with the package.
+"""The embedded model: a small model with CLIP's architecture that comes with the package.
 
 Its text tower is CLIP's and runs through the same `text_tower.py` as real CLIP; its image tower is an
-ONNX graph. `card.json` beside the weights says what it was trained on and what it is not.
+ONNX graph. `card.json` in its folder says what it was trained on and what it is not for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESAMPLING = Image.Resampling.BICUBIC
 def load_mini(
     cache: FeatureCache | None = None, folder: Path = EMBEDDED, name: str = "mini", threads: int | None = None
 ) -> LocalModel:
-    """The embedded model, or one trained anew in the same form."""
+    """Loads the embedded model, or another one of the same format."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         state = {key: value.float() for key, value in load_file(folder / "text.safetensors").items()}
@@ -72,7 +72,7 @@ class OnnxEncoder:
         content = path.read_bytes()
         try:
             self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime raises classes of its own, one for each status
+        except Exception as error:  # the runtime has an exception class for each status
             raise ModelError(f"{path}: not a graph that ONNX Runtime can load ({str(error)[:120]})") from None
         self._input = self.session.get_inputs()[0].name
         self.side = side
@@ -80,7 +80,7 @@ class OnnxEncoder:
         self.fingerprint = hashlib.blake2b(recipe.encode() + content, digest_size=16).hexdigest()
 
     def prepare(self, image: Image.Image) -> NDArray[np.uint8]:
-        """RGB pixels, squeezed to the side the model was trained with."""
+        """RGB pixels, resized to the square the model was trained with. -> (side, side, 3)."""
         return np.asarray(as_rgb(image).resize((self.side, self.side), RESAMPLING))
 
     def encode(self, prepared: Sequence[Any]) -> Floats:

@@ -1,8 +1,8 @@
-"""Image features: encoded once, kept on disk by content and model.
+"""Image features: computed once, then read from a cache on disk.
 
-Images never change during tuning, so neither do their embeddings. Decoding runs in threads ahead of
-the model. The cache is one SQLite file: safe under several processes, bounded in size, and a damaged
-entry, or file, is made again rather than trusted.
+Images never change during tuning, so neither do their embeddings. Threads decode the next images while
+the model runs. The cache is one SQLite file, keyed by image content and model: several processes can use
+it at once, its size is limited, and damaged entries (or a damaged file) are computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from unsee.images import DECODERS, Images, in_batches
 from unsee.types import Floats
 
-Progress = Callable[[int, int], None]  # done, in all
+Progress = Callable[[int, int], None]  # done, total
 LIMIT = 2 * 2**30  # bytes of features kept on disk
 
 
@@ -34,7 +34,7 @@ class ImageEncoder(Protocol):
     @property
     def batch(self) -> int: ...
     def prepare(self, image: Any) -> Any:
-        """One PIL image made ready; called in threads."""
+        """Prepares one PIL image; called in threads."""
 
     def encode(self, prepared: Sequence[Any]) -> Floats:
         """Embeddings of length 1. -> (n, E)."""
@@ -42,7 +42,7 @@ class ImageEncoder(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Features and where they came from."""
+    """Features, and how many were computed or read from the cache."""
 
     features: Floats  # (n, E)
     computed: int
@@ -52,7 +52,7 @@ class Encoded:
 def encode_images(
     images: Images, encoder: ImageEncoder, cache: FeatureCache | None = None, progress: Progress | None = None
 ) -> Encoded:
-    """Features of all images, from the cache where it has them."""
+    """Features of all images; those in the cache are not computed again."""
     found: dict[int, Floats] = {}
     keys: list[bytes] = []
     if cache is not None:
@@ -103,7 +103,7 @@ def _forward(images: Images, encoder: ImageEncoder, rows: list[int]) -> Iterator
 
 
 class FeatureCache:
-    """Features on disk, by model fingerprint and content hash."""
+    """Features on disk, by encoder fingerprint and image hash."""
 
     def __init__(self, folder: str | Path, limit: int = LIMIT, progress: Progress | None = None) -> None:
         self.path = Path(folder) / "features.sqlite"
@@ -111,7 +111,7 @@ class FeatureCache:
         self.progress = progress
 
     def get(self, model: str, keys: Sequence[bytes]) -> dict[int, Floats]:
-        """Rows that are kept and whole, by their place in keys."""
+        """The undamaged features in the cache, by their index in keys."""
         found: dict[int, Floats] = {}
 
         def read(db: sqlite3.Connection) -> None:
@@ -131,7 +131,7 @@ class FeatureCache:
         return found
 
     def put(self, model: str, rows: Sequence[tuple[bytes, Floats]]) -> None:
-        """Keep these."""
+        """Adds features to the cache."""
         now = time.time()
         entries = []
         for key, feature in rows:
@@ -144,7 +144,7 @@ class FeatureCache:
         self._with(write)
 
     def trim(self) -> None:
-        """Drops the longest unused, a fifth at a time, where there are too many."""
+        """If the cache is above its limit, deletes the least recently used entries down to 80 % of it."""
 
         def drop(db: sqlite3.Connection) -> None:
             (size,) = db.execute("SELECT coalesce(sum(size), 0) FROM features").fetchone()
@@ -160,7 +160,7 @@ class FeatureCache:
         self._with(drop)
 
     def _with(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Does the work in one transaction; a damaged file is set aside, and an unusable place is gone without."""
+        """Does the work in one transaction. A damaged file is deleted; without a usable folder nothing is cached."""
         for _ in range(2):
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,12 +174,12 @@ class FeatureCache:
                     work(db)
                 return
             except sqlite3.OperationalError:
-                return  # locked for a minute, or a read-only place: go on without
+                return  # locked for a minute, or read-only: work without a cache
             except sqlite3.DatabaseError:
-                self._set_aside()
+                self._delete()
             except OSError:
                 return
 
-    def _set_aside(self) -> None:
+    def _delete(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A model that runs in this process: a CLIP text tower, an image encoder, a tokenizer."""
+"""A model that runs in this process: a text tower, an image encoder and a tokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unsee.types import Card, Floats
 
 
 class Tokenizer(Protocol):
-    """Text to ids, without start and end tokens."""
+    """Turns text into token ids, without start and end tokens."""
 
     @property
     def sos(self) -> int: ...
@@ -27,13 +27,13 @@ class Tokenizer(Protocol):
     def eot(self) -> int: ...
     @property
     def fingerprint(self) -> str:
-        """The same for two tokenizers only if they give the same ids."""
+        """Differs between tokenizers that may give different ids."""
 
     def ids(self, text: str) -> list[int]: ...
 
 
 class LocalModel:
-    """A CLIP-like model held in memory; obeys the border, and shows its parts to white-box methods."""
+    """A CLIP-like model in memory: a black box whose parts white-box methods can also reach."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class LocalModel:
         self.tower = tower
         self.tokenizer = tokenizer
         self.encoder = encoder
-        self.logit_scale = logit_scale  # what similarities are multiplied by
+        self.logit_scale = logit_scale  # similarities are multiplied by it
         self.cache = cache
-        self.reads_highest = reads_highest  # the text is read at its highest id, not at the first EOT
+        self.reads_highest = reads_highest  # the text embedding is the output at the highest id, not at the first EOT
         table = tower.tokens.detach().float()
         self.card = Card(
             name=name,
@@ -66,7 +66,7 @@ class LocalModel:
         )
 
     def bind(self, images: Anything, class_names: Sequence[str]) -> LocalBound:
-        """Encodes the images, once and for all, and prepares the class names."""
+        """Encodes the images once and prepares the class names."""
         return LocalBound(self, images, class_names)
 
     def embed(self, phrase: str) -> Floats:
@@ -85,7 +85,7 @@ class LocalModel:
         return self.tower.encode([[self.tokenizer.sos, *self._suffix(text, text)] for text in texts])
 
     def _suffix(self, text: str, name: str) -> list[int]:
-        """Ids up to the one that is read: the first EOT, or by the older rule the highest id."""
+        """Ids up to the one whose output is the embedding: the first EOT, or by the older rule the highest id."""
         ids = [*self.tokenizer.ids(text), self.tokenizer.eot]
         ids = ids[: ids.index(max(ids) if self.reads_highest else self.tokenizer.eot) + 1]
         if len(ids) + 1 > self.tower.limit:

@@ -1,6 +1,6 @@
 """Reads the CLIP checkpoints of OpenAI (one .pt) and OpenCLIP (a folder, or `ARCHITECTURE:weights-file`).
 
-Both use the same names for the weights; they become Hugging Face's here. open_clip is not imported.
+Both have the same names for the weights; here they are renamed as Hugging Face does. open_clip is not imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unsee.errors import ModelError
 from unsee.models.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Checkpoint, Preprocess, TowerSizes, read_config
 from unsee.models.weights import State, floats, read_weights
 
-# Vision head width, and what the weights must show: vision width and patch size.
+# Vision head width, then what the weights must have: vision width and patch size.
 ARCHITECTURES: dict[str, tuple[int, int, int]] = {
     "ViT-B-32": (64, 768, 32),
     "ViT-B-16": (64, 768, 16),
@@ -60,7 +60,7 @@ def read_open_clip_folder(folder: Path) -> Checkpoint:
 
 
 def _open_clip_preprocess(path: Path, settings: Mapping[str, Any], image: int) -> Preprocess:
-    """OpenCLIP's `preprocess_cfg`; its `size` is left out, as OpenCLIP takes the model's image size."""
+    """OpenCLIP's `preprocess_cfg`. Its `size` is ignored: OpenCLIP, too, uses the model's image size."""
 
     def refuse(key: str, wanted: str) -> ModelError:
         return ModelError(f"{path}: preprocess_cfg.{key} is {settings[key]!r}; it must be {wanted}")
@@ -86,7 +86,7 @@ def _open_clip_preprocess(path: Path, settings: Mapping[str, Any], image: int) -
         raise refuse("fill_color", "a whole number from 0 to 255")
     if settings.get("mode", "RGB") != "RGB":
         raise refuse("mode", "RGB")
-    if interpolation == "random":  # of the training images; OpenCLIP itself evaluates with bicubic
+    if interpolation == "random":  # in training only; OpenCLIP, too, evaluates with bicubic
         interpolation = "bicubic"
     return Preprocess(image, image, mean, std, mode, interpolation, fill, crop_rounding="even")
 
@@ -113,7 +113,7 @@ def architecture_names() -> list[str]:
 
 
 def _refuse_unusual(path: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> None:
-    """Parts of OpenCLIP that are not CLIP's architecture."""
+    """Raises ModelError for architectures that are not plain CLIP."""
     unusual = {
         "vision_cfg.timm_model_name": vision.get("timm_model_name"),
         "vision_cfg.attentional_pool": vision.get("attentional_pool"),
@@ -140,7 +140,7 @@ def _from_openai_names(
     vision_head: int,
     text_heads: int | None,
 ) -> Checkpoint:
-    """OpenAI's and OpenCLIP's weights under Hugging Face's names."""
+    """A checkpoint of weights with OpenAI's names; sizes come from the weights' shapes."""
     state = {key.removeprefix("text.") if key.startswith("text.") else key: value for key, value in state.items()}
     if "visual.layer1.0.conv1.weight" in state:
         raise ModelError(f"{source}: a CLIP with a ResNet image tower; only ViT models are supported")
@@ -174,7 +174,7 @@ def _from_openai_names(
     )
 
 
-_AXES = {  # of the weights that sizes are read off
+_AXES = {  # of the weights whose shapes give the sizes
     "visual.conv1.weight": 4,
     "visual.positional_embedding": 2,
     "visual.proj": 2,
@@ -198,7 +198,7 @@ _RENAMED = {
     "visual.ln_post.weight": "vision_model.post_layernorm.weight",
     "visual.ln_post.bias": "vision_model.post_layernorm.bias",
 }
-_TURNED = {"text_projection": "text_projection.weight", "visual.proj": "visual_projection.weight"}
+_TRANSPOSED = {"text_projection": "text_projection.weight", "visual.proj": "visual_projection.weight"}
 _IN_BLOCK = {
     "ln_1": "layer_norm1",
     "ln_2": "layer_norm2",
@@ -214,12 +214,12 @@ def _renamed(state: State) -> State:
     for key, value in state.items():
         if key in _RENAMED:
             out[_RENAMED[key]] = value
-        elif key in _TURNED:
-            out[_TURNED[key]] = value.T.contiguous()
+        elif key in _TRANSPOSED:
+            out[_TRANSPOSED[key]] = value.T.contiguous()
         else:
             prefix = next((p for p in _TOWERS if key.startswith(p)), None)
             if prefix is None:
-                continue  # sizes that OpenAI's archive keeps beside the weights
+                continue  # for example the sizes stored in OpenAI's archives
             number, _, part = key.removeprefix(prefix).partition(".")
             at = f"{_TOWERS[prefix]}.encoder.layers.{number}"
             if part.startswith("attn.in_proj_"):

@@ -1,4 +1,4 @@
-"""CLIP's image side: preprocessing as the Hugging Face processor does it, and the vision transformer."""
+"""CLIP's image tower and its preprocessing, as Hugging Face and OpenCLIP do it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.
 
 
 def preprocess(image: Image.Image, how: Preprocess) -> Floats:
-    """The image as the model wants it: RGB on white, resized, made square, normalised. -> (3, crop, crop).
+    """Prepares an image for the model: RGB on white, resized, cropped or padded, normalised. -> (3, crop, crop).
 
-    Colour comes first, as in Hugging Face's processor. RGB images give the same pixels as OpenCLIP's transforms.
+    Images become RGB first, as Hugging Face does; OpenCLIP does so last, which differs for palette images.
     """
     image = as_rgb(image)
     image = image.resize(_resized(image.size, how), RESAMPLING[how.interpolation])
@@ -42,9 +42,7 @@ def _resized(size: tuple[int, int], how: Preprocess) -> tuple[int, int]:
         return how.resize, how.resize
     if how.mode == "longest":
         ratio = long / how.resize
-        return max(1, round(width / ratio)), max(
-            1, round(height / ratio)
-        )  # OpenCLIP fails on 0; here one pixel is left
+        return max(1, round(width / ratio)), max(1, round(height / ratio))  # OpenCLIP fails where this rounds to 0
     scaled = int(how.resize * long / short)
     return (how.resize, scaled) if width <= height else (scaled, how.resize)
 

@@ -1,4 +1,4 @@
-"""Tensors of a file, without executing anything in it: safetensors, torch's state dicts, TorchScript archives."""
+"""Reads weights files safely: safetensors, torch state dicts and TorchScript archives; no code in them is run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ State = dict[str, Tensor]
 
 
 def read_weights(path: Path) -> State:
-    """The tensors of a file, without executing anything in it."""
+    """Reads the tensors of a file; no code in it is run."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        with warnings.catch_warnings():  # torch calls these formats old; the files people have are old
+        with warnings.catch_warnings():  # torch warns that these formats are old
             warnings.simplefilter("ignore")
             if _is_torchscript(path):
                 return _torchscript(path)
@@ -32,7 +32,7 @@ def read_weights(path: Path) -> State:
         raise
     except pickle.UnpicklingError:
         raise ModelError(f"{path}: holds more than weights (or is damaged); it was not loaded") from None
-    except Exception as error:  # on a damaged file the readers raise nearly anything
+    except Exception as error:  # readers raise all types on a damaged file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{path}: truncated or not a weights file ({reason[:160]})") from None
     if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
@@ -50,7 +50,7 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def _torchscript(path: Path) -> State:
-    """The tensors of a TorchScript archive under their dotted names; its code is not read."""
+    """The tensors of a TorchScript archive by their dotted names; its code is not read."""
     with zipfile.ZipFile(path) as archive:
         root = next(name for name in archive.namelist() if name.endswith("/data.pkl")).removesuffix("data.pkl")
         with archive.open(f"{root}data.pkl") as tree:
@@ -58,11 +58,11 @@ def _torchscript(path: Path) -> State:
 
 
 class _Part:
-    """A module of an archive: its attributes, nothing else."""
+    """A module of an archive; only its attributes are kept."""
 
 
 class _Tree(pickle.Unpickler):
-    """The object tree of an archive. Only tensors are made; anything else that a pickle could call is refused."""
+    """Reads the object tree of an archive; whatever is not a tensor or a container is refused."""
 
     def __init__(self, tree: IO[bytes], archive: zipfile.ZipFile, root: str) -> None:
         super().__init__(tree)
@@ -78,7 +78,7 @@ class _Tree(pickle.Unpickler):
             return _strided
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        if module == "torch.jit._pickle":  # typed lists; no weight is in one
+        if module == "torch.jit._pickle":  # typed lists, which hold no weights
             return _nothing
         raise pickle.UnpicklingError(f"{module}.{name}")
 
@@ -116,5 +116,5 @@ def _named(part: object, prefix: str) -> Iterable[tuple[str, Tensor]]:
 
 
 def floats(state: State) -> State:
-    """Copies, so that weights lie aligned whatever the file: sums then round alike, to the last bit."""
+    """The weights in float32, copied so that memory is aligned and sums are equal to the last bit for every format."""
     return {k: v.to(torch.float32, copy=True) if v.is_floating_point() else v for k, v in state.items()}

@@ -1,4 +1,4 @@
-"""What only a model in this process can give: itself (for gradients and weights), and class embeddings.
+"""White-box access to a model in this process: the model itself (for gradients and weights), class embeddings.
 
 Nothing here passes the black-box border: methods that need it ask for the concrete model, and say so.
 """
@@ -15,7 +15,7 @@ from unsee.types import Floats
 
 
 def open_box(model: BlackBox, method: str, access: str) -> LocalModel:
-    """The model itself; refuses one that is reached through the border alone."""
+    """The model as a LocalModel; raises InputError if it is a black box."""
     if not isinstance(model, LocalModel):
         raise InputError(
             f"method {method!r} needs {access} of a model in this process; {model.card.name!r} is a black box"
@@ -24,7 +24,7 @@ def open_box(model: BlackBox, method: str, access: str) -> LocalModel:
 
 
 class ClassEmbeddings:
-    """Class embeddings before tuning, and under any contexts: what C-Emb forgets by, without images."""
+    """Class embeddings before tuning and under any contexts, for the method C-Emb, which uses no images."""
 
     def __init__(self, model: LocalModel, class_names: tuple[str, ...], template: str) -> None:
         self._text = model.bind_names(class_names)
