@@ -4,7 +4,7 @@ import json
 
 from unsee.bench import Setting, measure, overhead
 from unsee.cli import main
-from unsee.progress import Console
+from unsee.cli.console import Console
 
 
 def test_every_way_is_timed_on_the_same_question(capsys):

@@ -3,11 +3,15 @@ from __future__ import annotations
 import pytest
 
 from unsee import InputError
-from unsee.settings import METHODS, parse, resolve
+from unsee.methods.cma import KINDS
+from unsee.methods.contexts import SCALES
+from unsee.methods.presets import resolve
+from unsee.methods.registry import METHODS
+from unsee.settings import CMA_KINDS, PROJECTIONS, parse_settings
 
 
 def settings(given=None, method="lcs", data="cifar10", classes=10, preset="paper"):
-    return resolve(given or {}, method=method, preset=preset, seed=0, data=data, classes=classes, shots=7)
+    return resolve(given or {}, method=method, preset=preset, seed=0, data=data, family="", classes=classes, shots=7)
 
 
 def test_the_papers_sizes_are_the_preset_for_its_data_sets():
@@ -63,11 +67,18 @@ def test_bad_settings_are_refused(given, message):
 
 
 def test_text_settings_get_their_types():
-    got = parse({"sigma0": "0.5", "shots": "3", "budget": "none", "stop_when_stalled": "true", "origin": "a photo"})
+    got = parse_settings(
+        {"sigma0": "0.5", "shots": "3", "budget": "none", "stop_when_stalled": "true", "origin": "a photo"}
+    )
     assert got == {"sigma0": 0.5, "shots": 3, "budget": None, "stop_when_stalled": True, "origin": "a photo"}
     for bad in ({"shots": "many"}, {"stop_when_stalled": "perhaps"}, {"sigma": "1"}):
         with pytest.raises(InputError):
-            parse(bad)
+            parse_settings(bad)
+
+
+def test_the_names_of_choices_are_those_of_the_code():
+    assert set(CMA_KINDS) == set(KINDS)
+    assert set(PROJECTIONS) == set(SCALES)
 
 
 def test_unknown_methods_and_presets_are_refused():

@@ -9,9 +9,10 @@ import torch
 
 import unsee
 from unsee import InputError, ModelError, PromptTuner, RunError
-from unsee.settings import METHODS
+from unsee.methods.registry import METHODS
+from unsee.runs.folder import read_config
 
-PROMPTED = [name for name, facts in METHODS.items() if facts["parametrization"] != "none"]
+PROMPTED = [name for name, method in METHODS.items() if method.tunes_prompt]
 RUNS = [name for name in METHODS if name != "scratch-vit"]  # as scratch-resnet18, but minutes long on a CPU
 
 FORGET = ["airplane", "automobile", "bird", "cat"]
@@ -31,7 +32,7 @@ def losses(run):
 
 @pytest.mark.parametrize("method", PROMPTED)
 def test_every_method_tunes_scores_and_predicts(model, data, method):
-    population = 1 if METHODS[method].get("search") == "gradient" else 8
+    population = 1 if METHODS[method].settings.get("search") == "gradient" else 8
     tuner = tune(model, data, method=method, population=population)
     assert tuner.contexts_.shape == (4, model.card.width)
     assert tuner.ledger_.candidates == 6 * population
@@ -108,10 +109,10 @@ def test_the_budget_is_never_exceeded(model, data, budget):
 
 
 @pytest.mark.parametrize("budget", [8, 13, 17, 47])
-def test_a_run_out_of_budget_goes_on_as_if_there_had_been_none(model, data, tmp_path, budget):
+def test_a_run_out_of_budget_continues_as_if_there_had_been_none(model, data, tmp_path, budget):
     whole = tune(model, data, tmp_path / "whole")
     tune(model, data, tmp_path / "cut", budget=budget)
-    config = json.loads((tmp_path / "cut" / "config.json").read_text())
+    config = read_config(tmp_path / "cut")
     longer = PromptTuner.from_config(config).resume(model, data, tmp_path / "cut", budget=1000)
     assert longer.ledger_.candidates == 48
     assert np.allclose(longer.contexts_, whole.contexts_, atol=1e-6)
@@ -122,7 +123,7 @@ def test_a_run_out_of_budget_goes_on_as_if_there_had_been_none(model, data, tmp_
 
 def test_resuming_a_finished_run_asks_the_model_nothing(model, data, tmp_path):
     whole = tune(model, data, tmp_path / "run", budget=21)
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = read_config(tmp_path / "run")
     again = PromptTuner.from_config(config).resume(model, data, tmp_path / "run")
     assert again.ledger_.candidates == 21
     assert again.ledger_.image_queries == whole.ledger_.image_queries
@@ -178,7 +179,7 @@ def test_another_model_or_other_data_cannot_resume_a_run(model, data, tmp_path):
     from tests import tiny
 
     tune(model, data, tmp_path / "run", budget=9)
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = read_config(tmp_path / "run")
     other_model = unsee.load_model(tiny.write_model(tmp_path / "other", seed=5))
     with pytest.raises(RunError, match="begun with another model"):
         PromptTuner.from_config(config).resume(other_model, data, tmp_path / "run")
@@ -265,19 +266,19 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("method", RUNS)
 def test_any_method_interrupted_and_resumed_ends_with_the_same_answers(model, data, tmp_path, method):
-    settings = SHORT | {"population": 1 if METHODS[method].get("search") == "gradient" else 8}
+    settings = SHORT | {"population": 1 if METHODS[method].settings.get("search") == "gradient" else 8}
 
     def stop(generation, settings):
         if generation.number == 4:
             raise Stop
 
     whole = PromptTuner(FORGET, method, **settings).fit(model, data, out=tmp_path / "whole")
-    if METHODS[method].get("iterations") == 1:
+    if METHODS[method].settings.get("iterations") == 1:
         PromptTuner(FORGET, method, **settings).fit(model, data, out=tmp_path / "cut")
     else:
         with pytest.raises(Stop):
             PromptTuner(FORGET, method, **settings).fit(model, data, out=tmp_path / "cut", watch=stop)
-    config = json.loads((tmp_path / "cut" / "config.json").read_text())
+    config = read_config(tmp_path / "cut")
     again = PromptTuner.from_config(config).resume(model, data, tmp_path / "cut")
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     assert again.score(data.test) == whole.score(data.test)

@@ -11,7 +11,6 @@ import unsee
 from tests import tiny
 from unsee.cli import main
 
-
 CHEESES = ("gouda", "brie", "feta", "edam", "cheddar", "gruyere", "roquefort", "ricotta", "manchego", "stilton")
 
 

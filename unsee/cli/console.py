@@ -315,7 +315,7 @@ class Console:
         if not self._due() and generation.number < total:
             return
         h = 100 * generation.valid.h if generation.valid else 0.0
-        left = generation.seconds / generation.candidates * (settings.limit - generation.candidates)
+        left = generation.seconds / max(1, generation.candidates) * (settings.limit - generation.candidates)
         self.say(
             f"generation {generation.number}/{total}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
             f"{settings.limit - generation.candidates} candidates left, about {left:.0f} s"

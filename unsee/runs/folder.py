@@ -118,7 +118,7 @@ class RunFolder:
         write_bytes(self.folder / STATE, save({"generation": number, **arrays}))
 
     def read_state(self) -> Mapping[str, Any]:
-        """The last saved state; the history is cut back to the generation it belongs to, which may be an earlier one."""
+        """The last saved state; the history is cut back to the generation that it belongs to."""
         path = self.folder / STATE
         try:
             arrays = load(path.read_bytes()) if path.is_file() else {}

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from unsee.search import KINDS
+from unsee.methods.cma import KINDS
 
 GENERATIONS = 150
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from unsee import InputError, RunError
-from unsee.cluster import Worker, run_on_ray
-from unsee.grid import Cell, Place, Result, limit_threads, run_all
+from unsee.runs.records import ResultRecord
+from unsee.sweeps.ray import Worker, run_on_ray
+from unsee.sweeps.sweep import RunRequest, Workspace, limit_threads, run_all
 
-CELLS = [Cell("lcs", seed, ("cat", "dog"), "paper", {"iterations": 300, "shots": 4}) for seed in range(3)]
+REQUESTS = [RunRequest("lcs", seed, ("cat", "dog"), "paper", {"iterations": 300, "shots": 4}) for seed in range(3)]
 
 
 def busy_workers() -> list[int]:
@@ -29,44 +30,44 @@ def busy_workers() -> list[int]:
     return found
 
 
-def kill_one(place: Place, killed: list[int]) -> None:
+def kill_one(workspace: Workspace, killed: list[int]) -> None:
     """Kills a worker once some run is under way, but none is done."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        under_way = [cell for cell in CELLS if (place.find(cell) / "checkpoint.jsonl").is_file()]
+        under_way = [request for request in REQUESTS if (workspace.find(request) / "checkpoint.jsonl").is_file()]
         workers = busy_workers()
-        if under_way and workers and not all(place.has(cell) for cell in under_way):
+        if under_way and workers and not all(workspace.has(request) for request in under_way):
             os.kill(workers[0], signal.SIGKILL)
             killed.append(workers[0])
             return
         time.sleep(0.05)
 
 
-def told(result: Result) -> Result:
+def told(result: ResultRecord) -> dict:
     """A result without what the machine spent on it: seconds, and images encoded again after the kill."""
     spent = ("images_encoded", "images_from_cache")
-    ledger = {name: count for name, count in result["ledger"].items() if name not in spent}
-    return {**result, "seconds": None, "ledger": ledger}
+    ledger = {name: count for name, count in result.ledger.as_dict().items() if name not in spent}
+    return result.model_dump() | {"seconds": None, "ledger": ledger}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds workers through /proc")
 def test_a_killed_worker_costs_nothing_but_time(model, data, tmp_path):
     pytest.importorskip("ray")
-    place, killed = Place(model, data, tmp_path / "ray"), []
-    killer = threading.Thread(target=kill_one, args=(place, killed))
+    workspace, killed = Workspace(model, data, tmp_path / "ray"), []
+    killer = threading.Thread(target=kill_one, args=(workspace, killed))
     killer.start()
-    done = {cell.seed: result for cell, result, _ in run_on_ray(Worker(), None, place, CELLS)}
+    done = {request.seed: result for request, result, _ in run_on_ray(Worker(), None, workspace, REQUESTS)}
     killer.join()
     assert len(killed) == 1
     assert set(done) == {0, 1, 2}
-    alone = Place(model, data, tmp_path / "serial")
+    alone = Workspace(model, data, tmp_path / "serial")
     with limit_threads(1):  # as the workers have
-        serial = {cell.seed: result for cell, result, _ in run_all(alone, CELLS)}
-    for cell in CELLS:
-        assert told(done[cell.seed]) == told(serial[cell.seed])
+        serial = {request.seed: result for request, result, _ in run_all(alone, REQUESTS)}
+    for request in REQUESTS:
+        assert told(done[request.seed]) == told(serial[request.seed])
         for name in ("prompt.safetensors", "prompt.json", "answers.safetensors", "picture.png"):
-            assert (place.find(cell) / name).read_bytes() == (alone.find(cell) / name).read_bytes()
+            assert (workspace.find(request) / name).read_bytes() == (alone.find(request) / name).read_bytes()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "127.0.0.1:nine"])
@@ -74,12 +75,12 @@ def test_a_cluster_that_is_not_there_is_named_at_once(address, model, data, tmp_
     pytest.importorskip("ray")
     started = time.monotonic()
     with pytest.raises(RunError, match=f"no Ray cluster at {address} .*RAY_AUTH_TOKEN"):
-        list(run_on_ray(Worker(), address, Place(model, data, tmp_path), CELLS[:1]))
+        list(run_on_ray(Worker(), address, Workspace(model, data, tmp_path), REQUESTS[:1]))
     assert time.monotonic() - started < 60
 
 
 def test_a_workers_error_is_the_users_one_line(model, data, tmp_path):
     pytest.importorskip("ray")
-    wrong = Cell("lcs", 0, ("catt",), "paper", {"shots": 2})
+    wrong = RunRequest("lcs", 0, ("catt",), "paper", {"shots": 2})
     with pytest.raises(InputError, match="unknown class to forget 'catt'"):
-        list(run_on_ray(Worker(), None, Place(model, data, tmp_path), [wrong]))
+        list(run_on_ray(Worker(), None, Workspace(model, data, tmp_path), [wrong]))

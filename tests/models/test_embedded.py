@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 import unsee
-from unsee import experiments
 from unsee.cli import main
-from unsee.models import mini as embedded
-from unsee.prompts import TEMPLATE
+from unsee.models import embedded
+from unsee.paper import experiments
+from unsee.runs.prompt import TEMPLATE
 
 FORGET = ["airplane", "automobile", "bird", "cat"]
 

@@ -12,10 +12,10 @@ import pytest
 import unsee
 from tests import tiny
 from unsee.cli import main
-from unsee.finished import read_run
-from unsee.grid import Cell, Place
-from unsee.groups import curves, group, scores_table
-from unsee.report import write_report
+from unsee.results.report import write_report
+from unsee.results.summary import curves, group_by_seed, scores_table
+from unsee.runs.stored import read_run
+from unsee.sweeps.sweep import RunRequest, Workspace
 
 EVIL = "<script>alert(1)<&'\"$x$"
 FORGET = (EVIL, "cat")
@@ -26,7 +26,9 @@ NAMES = (EVIL, "bird", "cat", "dog", "{{ 7 * 7 }}")
 def runs(tmp_path_factory, model):
     """Finished runs by method and seed, on classes of which one is called as nobody should call a class."""
     root = tmp_path_factory.mktemp("report")
-    place = Place(model, unsee.load_data(tiny.write_images(root / "images", NAMES, train=4, test=3)), root / "runs")
+    workspace = Workspace(
+        model, unsee.load_data(tiny.write_images(root / "images", NAMES, train=4, test=3)), root / "runs"
+    )
     found = {}
     for method, seed, settings in (
         ("lcs", 0, {"iterations": 3}),
@@ -34,9 +36,9 @@ def runs(tmp_path_factory, model):
         ("zero-shot", 0, {}),
         ("label-mask", 0, {}),
     ):
-        cell = Cell(method, seed, FORGET, settings={"shots": 2, **settings})
-        place.run(cell)
-        found[method, seed] = place.find(cell)
+        wanted = RunRequest(method, seed, FORGET, settings={"shots": 2, **settings})
+        workspace.run(wanted)
+        found[method, seed] = workspace.find(wanted)
     return found
 
 
@@ -131,32 +133,32 @@ def test_the_settings_are_there_without_the_lists_of_the_split(single, runs):
 
 def test_seeds_are_put_together_and_other_settings_are_not(runs, tmp_path):
     both = [read_run(runs["lcs", seed]) for seed in (0, 1)]
-    (one,) = group(both)
+    (one,) = group_by_seed(both)
     assert one.name == "lcs"
     assert one.row.seeds == 2
     other = shutil.copytree(runs["lcs", 0], tmp_path / "other")
     config = json.loads((other / "config.json").read_text())
     config["settings"]["sigma0"] = 0.5
     (other / "config.json").write_text(json.dumps(config))
-    groups = group([*both, read_run(other)])
+    groups = group_by_seed([*both, read_run(other)])
     assert [g.name for g in groups] == ["lcs, sigma0=1.0", "lcs, sigma0=0.5"]
     config["forget"] = ["cat"]
     result = json.loads((other / "result.json").read_text()) | {"forget": ["cat"]}
     (other / "config.json").write_text(json.dumps(config))
     (other / "result.json").write_text(json.dumps(result))
-    groups = group([*both, read_run(other)])
+    groups = group_by_seed([*both, read_run(other)])
     assert groups[1].name == "lcs, without cat"
     assert len(scores_table(groups).rows) == 6  # zero-shot, label-mask and lcs for each list
 
 
 def test_many_runs_are_drawn_as_means_with_their_spread(runs):
     two = [read_run(runs["lcs", seed]) for seed in (0, 1)]
-    lines = dict(curves(group(two)))["validation H so far, %"]
+    lines = dict(curves(group_by_seed(two)))["validation H so far, %"]
     assert [line.name for line in lines] == ["lcs, seed 0", "lcs, seed 1"]
-    (line,) = dict(curves(group(two * 5)))["best loss of a generation"]
+    (line,) = dict(curves(group_by_seed(two * 5)))["best loss of a generation"]
     assert line.name == "lcs"
     assert len(line.spread) == len(line.x) == 3
-    assert curves(group([read_run(runs["zero-shot", 0])])) == []
+    assert curves(group_by_seed([read_run(runs["zero-shot", 0])])) == []
 
 
 @pytest.mark.parametrize("method", ["zero-shot", "label-mask"])
@@ -169,9 +171,12 @@ def test_methods_without_a_prompt_are_reported(runs, tmp_path, method):
 
 @pytest.mark.slow
 def test_a_classifier_from_scratch_is_said_to_be_none_of_the_models(model, data, tmp_path):
-    place, cell = Place(model, data, tmp_path), Cell("scratch-resnet18", 0, ("cat",), settings={"iterations": 1})
-    place.run(cell)
-    (out,) = write_report([place.find(cell)], tmp_path / "report.html")
+    workspace, wanted = (
+        Workspace(model, data, tmp_path),
+        RunRequest("scratch-resnet18", 0, ("cat",), settings={"iterations": 1}),
+    )
+    workspace.run(wanted)
+    (out,) = write_report([workspace.find(wanted)], tmp_path / "report.html")
     assert "classifier of its own" in Page(out).words
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unsee import Card, InputError
-from unsee.contexts import (
+from unsee.methods.contexts import (
     BbtContexts,
     IndependentContexts,
     SharedContexts,

@@ -16,8 +16,8 @@ import unsee
 from unsee import DataError
 from unsee.data.imagenet import find_imagenet, find_imagenet30, load_imagenet, load_imagenet30
 from unsee.data.names import IMAGENET30
+from unsee.data.splits import few_shot_split
 from unsee.data.synsets import distinct
-from unsee.split import few_shot_split
 
 SYNSETS = {
     "n01440764": "tench, Tinca tinca",
@@ -238,7 +238,7 @@ def test_an_imagenet30_that_is_not_whole_names_the_class(thirty):
 MEASURE = """
 import json, sys, time
 import unsee
-from unsee.split import few_shot_split
+from unsee.data.splits import few_shot_split
 
 opened = []
 sys.addaudithook(lambda event, given: event == "open" and str(given[0]).endswith(".JPEG") and opened.append(given[0]))

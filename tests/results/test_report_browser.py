@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from tests.test_report import runs  # noqa: F401
-from unsee.report import write_report
+from tests.results.test_report import runs  # noqa: F401
+from unsee.results.report import write_report
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [

@@ -270,7 +270,7 @@ def test_the_same_weights_with_another_activation_do_not_share_features(tmp_path
 
 
 def test_the_same_graph_at_another_side_does_not_share_features():
-    from unsee.models.mini import FOLDER, OnnxEncoder
+    from unsee.models.embedded import FOLDER, OnnxEncoder
 
     small, large = OnnxEncoder(FOLDER / "image.onnx", 96), OnnxEncoder(FOLDER / "image.onnx", 160)
     assert small.fingerprint != large.fingerprint

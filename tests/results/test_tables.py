@@ -5,15 +5,15 @@ import io
 
 import pytest
 
-from unsee.tables import Table, as_csv, as_latex, as_markdown
+from unsee.results.tables import TextTable, as_csv, as_latex, as_markdown
 
 NASTY = r"50% of_A & B {x} $y$ #1 ~ ^ \ <b> | [z]"
-TABLE = Table(("class", "H"), (("cat", "96.30 ± 0.46"), (NASTY, "–")), "Forgetting 100%")
+TABLE = TextTable(("class", "H"), (("cat", "96.30 ± 0.46"), (NASTY, "–")), "Forgetting 100%")
 
 
 def test_csv_gives_back_every_cell():
     cells = [["a,b", 'say "x"', "two\nlines"], ["", "=1+1", "ü"]]
-    read = list(csv.reader(io.StringIO(as_csv(Table(("x", "y", "z"), cells)), newline="")))
+    read = list(csv.reader(io.StringIO(as_csv(TextTable(("x", "y", "z"), cells)), newline="")))
     assert read == [["x", "y", "z"], *cells]
 
 
@@ -33,7 +33,7 @@ def test_latex_is_in_the_manner_of_booktabs_with_numbers_to_the_right():
     assert [text.index(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == sorted(
         text.index(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")
     )
-    assert "caption" not in as_latex(Table(("a",), ()))
+    assert "caption" not in as_latex(TextTable(("a",), ()))
 
 
 def test_markdown_keeps_cells_apart_and_shows_no_html():
@@ -41,9 +41,9 @@ def test_markdown_keeps_cells_apart_and_shows_no_html():
     assert lines[0] == "**Forgetting 100%**"
     assert lines[2:4] == ["| class | H |", "|---|---:|"]
     assert r"\<b> \| \[z\]" in lines[-1]
-    assert as_markdown(Table(("a",), [["x\ny"]])).splitlines()[-1] == "| x y |"
+    assert as_markdown(TextTable(("a",), [["x\ny"]])).splitlines()[-1] == "| x y |"
 
 
 def test_rows_of_another_length_than_the_header_are_refused():
     with pytest.raises(ValueError, match="a row of 1 cells under a header of 2"):
-        Table(("a", "b"), (("x",),))
+        TextTable(("a", "b"), (("x",),))

@@ -11,13 +11,20 @@ import unsee
 from unsee import InputError
 from unsee.cli import main
 from unsee.data.names import CIFAR10
-from unsee.exhibits import save, tabulate
-from unsee.experiments import cells_of, forgotten, line, load, names, parse
-from unsee.grid import Cell, Place, run_all
-from unsee.reproduce import Finished, reproduce
-from unsee.scores import harmonic_mean
-from unsee.settings import METHODS
-from unsee.task import settle
+from unsee.methods.registry import METHODS
+from unsee.methods.task import resolve_settings
+from unsee.metrics import harmonic_mean
+from unsee.paper.experiments import (
+    experiment_names,
+    forgotten,
+    load_experiment,
+    parse_experiment,
+    requests_of,
+    result_line,
+)
+from unsee.paper.rendering import save_all, tabulate
+from unsee.paper.reproduce import Reproduced, reproduce
+from unsee.sweeps.sweep import RunRequest, Workspace, run_all
 
 TABLES = {"main", "imagenet", "acc", "memorize", "cma", "c-emb", "combine", "scratch", "finetune", "params"}
 TABLES |= {"projection", "classes", "time"}
@@ -25,27 +32,29 @@ FIGURES = {"contexts", "dims", "ratio"}
 
 
 def test_every_table_and_figure_of_the_paper_is_there():
-    assert set(names()) == {f"table-{name}" for name in TABLES} | {f"fig-{name}" for name in FIGURES}
+    assert set(experiment_names()) == {f"table-{name}" for name in TABLES} | {f"fig-{name}" for name in FIGURES}
 
 
-@pytest.mark.parametrize("name", names())
-def test_an_experiment_has_a_method_and_settings_for_every_line_on_each_of_its_data_sets(name, data):
-    experiment = load(name)
+@pytest.mark.parametrize("name", experiment_names())
+def test_an_experiment_has_a_method_and_settings_for_every_line_on_each_of_its_data_sets(name, model, data):
+    experiment = load_experiment(name)
     for where in experiment.data:
-        lines = cells_of(experiment, where, CIFAR10, [0, 1], {"scratch-vit": "here", "scratch-resnet18": "here"})
+        lines = requests_of(experiment, where, CIFAR10, [0, 1], {"scratch-vit": "here", "scratch-resnet18": "here"})
         assert lines
-        for row, point, cells in lines:
+        for row, point, requests in lines:
             assert row.method in METHODS
-            assert [cell.seed for cell in cells] == [0, 1]
-            for cell in cells:
-                settle(data, cell.method, cell.preset, cell.seed, cell.settings)  # refuses what it does not know
+            assert [wanted.seed for wanted in requests] == [0, 1]
+            for wanted in requests:
+                resolve_settings(
+                    model, data, wanted.method, wanted.preset, wanted.seed, wanted.settings
+                )  # refuses what it does not know
             if point.settings or row.settings:
-                assert cells[0].settings
+                assert requests[0].settings
 
 
 def published():
-    for name in names():
-        experiment = load(name)
+    for name in experiment_names():
+        experiment = load_experiment(name)
         for where in experiment.data:
             for row, point, _ in experiment.entries(where, {"scratch-vit": "", "scratch-resnet18": ""}):
                 found = experiment.published(row, point, where)
@@ -67,32 +76,32 @@ def test_the_papers_values_are_percentages_whose_h_is_a_harmonic_mean():
 
 
 def test_classes_to_forget_are_named_by_number_or_are_a_share_of_the_first():
-    ratio = load("fig-ratio")
+    ratio = load_experiment("fig-ratio")
     assert [len(forgotten(ratio.rows[0], point, CIFAR10)) for point in ratio.points] == list(range(1, 10))
-    classes = load("table-classes")
+    classes = load_experiment("table-classes")
     assert len(classes.rows) == 18
     assert forgotten(classes.rows[2], classes.points[0], CIFAR10) == ("airplane", "ship")
-    main_table = load("table-main")
+    main_table = load_experiment("table-main")
     assert forgotten(main_table.rows[0], main_table.points[0], CIFAR10) == CIFAR10[:4]
     with pytest.raises(InputError, match="forgets class number 1, but there are 1"):
-        cells_of(classes, "cifar10", ("cat",), [0])
+        requests_of(classes, "cifar10", ("cat",), [0])
 
 
 def test_a_pretrained_start_needs_weights_and_is_left_out_without():
-    scratch = load("table-scratch")
-    plain = cells_of(scratch, "cifar10", CIFAR10, [0])
-    given = cells_of(scratch, "cifar10", CIFAR10, [0], {"scratch-vit": "weights/vit"})
+    scratch = load_experiment("table-scratch")
+    plain = requests_of(scratch, "cifar10", CIFAR10, [0])
+    given = requests_of(scratch, "cifar10", CIFAR10, [0], {"scratch-vit": "weights/vit"})
     assert len(given) == len(plain) + 1
-    assert {"weights": "weights/vit"} in [cells[0].settings for _, _, cells in given]
+    assert {"weights": "weights/vit"} in [requests[0].settings for _, _, requests in given]
 
 
 def test_a_torn_experiment_says_what_is_wrong():
     with pytest.raises(InputError, match="experiment x"):
-        parse("x", "title = ")
+        parse_experiment("x", "title = ")
     with pytest.raises(InputError, match="experiment x"):
-        parse("x", "title = 'a'\n[[rows]]\nnom = 'b'")
+        parse_experiment("x", "title = 'a'\n[[rows]]\nnom = 'b'")
     with pytest.raises(InputError, match="did you mean 'table-main'"):
-        load("table-mian")
+        load_experiment("table-mian")
 
 
 SMALL = """
@@ -120,12 +129,12 @@ level = true
 
 
 def test_a_grid_runs_what_is_missing_once_and_gives_ours_beside_the_papers(model, data, tmp_path):
-    small, place, watched = parse("small", SMALL), Place(model, data, tmp_path), []
+    small, workspace, watched = parse_experiment("small", SMALL), Workspace(model, data, tmp_path), []
 
-    def watch(done, total, where, cell, result, seconds):
-        watched.append((done, total, cell.method))
+    def watch(done, total, where, wanted, result, seconds):
+        watched.append((done, total, wanted.method))
 
-    (found,) = reproduce([(small, place)], [0, 1], watch=watch)
+    (found,) = reproduce([(small, workspace)], [0, 1], watch=watch)
     assert [(line.row, line.point, line.seeds) for line in found.lines] == [
         ("Ours", "1", 2),
         ("Ours", "2", 2),
@@ -135,14 +144,14 @@ def test_a_grid_runs_what_is_missing_once_and_gives_ours_beside_the_papers(model
     assert found.model == model.card.name
     assert all(0 <= mean <= 100 for line in found.lines for mean, _ in line.ours.values())
     assert all(not line.paper for line in found.lines), "these are not the paper's images"
-    (again, twin) = reproduce([(small, place), (small, place)], [0, 1], watch=watch)
+    (again, twin) = reproduce([(small, workspace), (small, workspace)], [0, 1], watch=watch)
     assert again == twin == found
     assert len(watched) == 6, "nothing was run again"
 
 
 def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every_time(model, data, tmp_path):
-    (found,) = reproduce([(parse("small", SMALL), Place(model, data, tmp_path / "runs"))], [0, 1])
-    files = save([found], tmp_path / "a")
+    (found,) = reproduce([(parse_experiment("small", SMALL), Workspace(model, data, tmp_path / "runs"))], [0, 1])
+    files = save_all([found], tmp_path / "a")
     assert [path.suffix for path in files] == [".csv", ".md", ".tex", ".png", ".svg"]
     with files[0].open(encoding="utf-8") as content:
         rows = list(csv.DictReader(content))
@@ -153,48 +162,50 @@ def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every
     assert f"ours on {model.card.name}" in files[1].read_text(encoding="utf-8").replace("\\", "")
     assert files[3].read_bytes().startswith(b"\x89PNG")
     assert "Plain" in files[4].read_text(encoding="utf-8")
-    for path, again in zip(files, save([found], tmp_path / "b"), strict=True):
+    for path, again in zip(files, save_all([found], tmp_path / "b"), strict=True):
         assert path.read_bytes() == again.read_bytes()
 
 
 def test_the_papers_spread_is_shown_to_the_point_as_it_is_known():
-    experiment = load("table-projection")
+    experiment = load_experiment("table-projection")
     row, point = experiment.rows[0], experiment.points[0]
     result = {"test": {"h": 0.9, "err_for": 0.8, "acc_mem": 1.0}}
-    lines = (line(experiment, row, point, "cifar10", [result, result]),)
-    table = tabulate(Finished(experiment, "cifar10", "mini", 10, lines))
+    lines = (result_line(experiment, row, point, "cifar10", [result, result]),)
+    table = tabulate(Reproduced(experiment, "cifar10", "mini", 10, lines))
     assert table.rows[0][:3] == ["N(0, 1)", "90.00 ± 0.00", "84.58 ± 5"]
 
 
 def test_a_cut_off_run_of_a_grid_is_gone_on_with(model, data, tmp_path):
-    cell = Cell("lcs", 0, ("cat",), "paper", {"iterations": 4, "shots": 2})
-    (_, whole, _), *_ = run_all(Place(model, data, tmp_path / "a"), [cell])
-    place = Place(model, data, tmp_path / "b")
+    wanted = RunRequest("lcs", 0, ("cat",), "paper", {"iterations": 4, "shots": 2})
+    (_, whole, _), *_ = run_all(Workspace(model, data, tmp_path / "a"), [wanted])
+    workspace = Workspace(model, data, tmp_path / "b")
 
     def stop(generation, settings):
         if generation.number == 2:
             raise KeyboardInterrupt
 
-    tuner = unsee.PromptTuner(cell.forget, cell.method, preset=cell.preset, seed=0, **cell.settings)
+    tuner = unsee.PromptTuner(wanted.forget, wanted.method, preset=wanted.preset, seed=0, **wanted.settings)
     with pytest.raises(KeyboardInterrupt):
-        tuner.fit(model, data, out=place.find(cell), watch=stop)
-    assert not place.has(cell)
-    result = place.run(cell)
+        tuner.fit(model, data, out=workspace.find(wanted), watch=stop)
+    assert not workspace.has(wanted)
+    result = workspace.run(wanted)
     assert result["test"] == whole["test"]
     assert result["ledger"]["candidates"] == 80
 
 
 def test_a_runs_fingerprint_follows_every_setting_and_nothing_else(model, data, tmp_path):
-    place = Place(model, data, tmp_path)
-    first = place.find(Cell("lcs", 0, ("cat", "dog"), "paper", {"shots": 2}))
-    assert place.find(Cell("lcs", 0, ("dog", "cat"), "paper", {"shots": 2, "contexts": 4})) == first, "the default"
+    workspace = Workspace(model, data, tmp_path)
+    first = workspace.find(RunRequest("lcs", 0, ("cat", "dog"), "paper", {"shots": 2}))
+    assert workspace.find(RunRequest("lcs", 0, ("dog", "cat"), "paper", {"shots": 2, "contexts": 4})) == first, (
+        "the default"
+    )
     others = [
-        Cell("lcs", 1, ("cat", "dog"), "paper", {"shots": 2}),
-        Cell("bbt", 0, ("cat", "dog"), "paper", {"shots": 2}),
-        Cell("lcs", 0, ("cat",), "paper", {"shots": 2}),
-        Cell("lcs", 0, ("cat", "dog"), "paper", {"shots": 3}),
+        RunRequest("lcs", 1, ("cat", "dog"), "paper", {"shots": 2}),
+        RunRequest("bbt", 0, ("cat", "dog"), "paper", {"shots": 2}),
+        RunRequest("lcs", 0, ("cat",), "paper", {"shots": 2}),
+        RunRequest("lcs", 0, ("cat", "dog"), "paper", {"shots": 3}),
     ]
-    assert len({place.find(cell) for cell in others} | {first}) == 5
+    assert len({workspace.find(wanted) for wanted in others} | {first}) == 5
 
 
 def test_the_command_lists_skips_and_prints_the_model_in_every_header(tmp_path, capsys):

@@ -9,13 +9,15 @@ import pytest
 
 from tests.test_tuner import FORGET, SHORT, Answering
 from unsee import InputError, PromptTuner
-from unsee.contexts import LowRankContexts
-from unsee.descent import Adam, ForwardDifferences, GradientDescent, TwoSided, orthonormal
-from unsee.judge import Judge, unseen_classes
-from unsee.models.whitebox import LossSlope
-from unsee.scores import embedding_loss
+from unsee.methods.contexts import LowRankContexts
+from unsee.methods.descent import Adam, ForwardDifferences, GradientDescent, TwoSided, orthonormal
+from unsee.methods.gradient import LossSlope
+from unsee.methods.losses import embedding_loss
+from unsee.methods.objective import Objective
+from unsee.methods.recorder import Evaluated
+from unsee.methods.task import make_origin, make_task
 from unsee.seeds import stream
-from unsee.task import make_origin, make_task
+from unsee.types import Ledger
 
 
 def bowl(z):
@@ -77,12 +79,12 @@ def slopes(model, data):
     """The true gradient of a task's loss at a point, and its loss as the black-box border gives it."""
     task = make_task(model, data, FORGET, "coop", "tuned", 0, {"shots": 2, "contexts": 2, "origin": "mean"})
     origin = make_origin(task.settings, model)
-    judge = Judge(task)
-    slope = LossSlope(model, data.train.subset(task.split.train), task.forget, (1.0, 1.0), origin.shape)
+    objective = Objective(task, Ledger())
+    slope = LossSlope(task, origin.shape)
 
     def losses(z):
         contexts = (z.reshape(-1, *origin.shape) + origin).astype(np.float32)
-        return judge.judge(contexts)[0]
+        return objective.evaluate(contexts, slice(0, len(contexts)), Evaluated()).losses
 
     return slope, losses, origin
 
@@ -126,11 +128,15 @@ def test_nt_xent_equals_the_formula_written_out_slowly():
             assert got[b] == pytest.approx(sum(terms) / 2, rel=1e-4)
 
 
-def test_classes_without_images_are_the_last_of_the_forgotten():
-    forget = np.array([1, 1, 0, 1, 1, 0], dtype=bool)
-    assert np.flatnonzero(unseen_classes(forget, 0.5)).tolist() == [3, 4]
-    assert np.flatnonzero(unseen_classes(forget, 0.0)).tolist() == [0, 1, 3, 4]
-    assert not unseen_classes(forget, 1.0).any()
+def test_classes_without_images_are_the_last_of_the_forgotten(model, data):
+    def unseen(share):
+        given = {"shots": 2, "with_images": share}
+        task = make_task(model, data, ["airplane", "automobile", "cat", "deer"], "lcs", "tuned", 0, given)
+        return np.flatnonzero(task.unseen).tolist()
+
+    assert unseen(0.5) == [3, 4]
+    assert unseen(0.0) == [0, 1, 3, 4]
+    assert unseen(1.0) == []
 
 
 def test_c_emb_asks_for_no_images_while_tuning(model, data):

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from unsee import InputError
-from unsee.contexts import SharedContexts
-from unsee.search import KINDS, BlockSearch, RandomSearch
+from unsee.methods.cma import KINDS, BlockSearch
+from unsee.methods.contexts import SharedContexts
+from unsee.methods.search import RandomSearch
 from unsee.seeds import stream
 
 
@@ -53,7 +54,7 @@ def test_global_random_state_is_left_alone(kind, blocks):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocks", [(6, 3), (310,)])
-def test_a_search_told_the_recorded_losses_again_stands_where_it_stood(kind, blocks):
+def test_a_search_told_the_recorded_losses_again_continues_where_it_was(kind, blocks):
     search, recorded = make(kind, blocks), []
     for _ in range(9):
         z = search.ask()

@@ -13,12 +13,12 @@ from tests.tiny import NAMES, TEXT, make_clip, write_images, write_model
 from unsee.errors import InputError, ModelError
 from unsee.images import ArraySource, labelled
 from unsee.models import BlackBox, Bound, FeatureCache, Metered, load_model
-from unsee.models.border import LooksUpTokens, TellsLogs
+from unsee.models.black_box import LooksUpTokens, TellsLogs
 from unsee.models.checkpoints import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.local import LocalModel
 from unsee.models.text_tower import TextTower
-from unsee.records import Ledger
+from unsee.types import Ledger
 
 
 @pytest.fixture(scope="module")

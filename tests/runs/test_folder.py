@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from unsee import RunError, Scores
-from unsee.records import Generation
-from unsee.runs import Run, check_whole, read_config, read_result
+from unsee.types import Generation
+from unsee.runs.folder import RunFolder, is_finished, read_config, read_result
 
 
 def generation(number, losses=(1.5, 2.5), **more):
@@ -14,7 +14,7 @@ def generation(number, losses=(1.5, 2.5), **more):
 
 
 def make(folder, count=3):
-    with Run.create(folder, {"a": 1}) as run:
+    with RunFolder.create(folder, {"a": 1}) as run:
         for number in range(1, count + 1):
             run.append(generation(number, losses=(0.1 * number, 1 / 3)))
     return folder
@@ -22,7 +22,7 @@ def make(folder, count=3):
 
 def test_a_run_reads_back_what_was_written_to_the_last_bit(tmp_path):
     folder = make(tmp_path / "run")
-    with Run.open(folder) as run:
+    with RunFolder.open(folder) as run:
         assert run.config == {"a": 1}
         assert [g.number for g in run.history] == [1, 2, 3]
         assert run.history[0].losses.tolist() == [0.1, 1 / 3]
@@ -36,7 +36,7 @@ def test_a_torn_last_line_is_dropped_and_written_anew(tmp_path, cut):
     for name in ("checkpoint.jsonl",):
         content = (torn / name).read_bytes()
         (torn / name).write_bytes(content[:-cut])
-    with Run.open(torn) as run:
+    with RunFolder.open(torn) as run:
         assert len(run.history) == 2 if cut > 1 else 3
         for number in range(len(run.history) + 1, 4):
             run.append(generation(number, losses=(0.1 * number, 1 / 3)))
@@ -48,7 +48,7 @@ def test_a_torn_journal_line_without_its_checkpoint_line_is_dropped(tmp_path):
     folder = make(tmp_path / "run")
     with (folder / "journal.jsonl").open("a") as out:
         out.write('{"generation": 4, "cand')
-    with Run.open(folder) as run:
+    with RunFolder.open(folder) as run:
         run.append(generation(4))
     assert len((folder / "journal.jsonl").read_text().splitlines()) == 4
 
@@ -59,22 +59,22 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(lines[0] + lines[1].replace("0.2", "0.3", 1) + lines[2])
     with pytest.raises(RunError, match="line 2 is damaged"):
-        Run.open(folder)
+        RunFolder.open(folder)
     path.write_text(lines[0] + lines[2])
     with pytest.raises(RunError, match="line 2 is generation 3, not 2"):
-        Run.open(folder)
+        RunFolder.open(folder)
     path.write_text("".join(lines))
     (folder / "journal.jsonl").unlink()
     with pytest.raises(RunError, match="has 0 of 3 generations"):
-        Run.open(folder)
+        RunFolder.open(folder)
 
 
 def test_a_full_generation_takes_the_place_of_a_partial_one(tmp_path):
-    with Run.create(tmp_path / "run", {}) as run:
+    with RunFolder.create(tmp_path / "run", {}) as run:
         run.append(generation(1))
         run.append(generation(2, losses=(1.0,), partial=True))
         run.append(generation(2, losses=(1.0, 2.0)))
-    with Run.open(tmp_path / "run") as run:
+    with RunFolder.open(tmp_path / "run") as run:
         assert [(g.number, len(g.losses), g.partial) for g in run.history] == [(1, 2, False), (2, 2, False)]
     assert len((tmp_path / "run" / "journal.jsonl").read_text().splitlines()) == 2
 
@@ -82,11 +82,11 @@ def test_a_full_generation_takes_the_place_of_a_partial_one(tmp_path):
 def test_a_folder_that_holds_a_run_is_not_taken_without_asking(tmp_path):
     folder = make(tmp_path / "run")
     with pytest.raises(RunError, match=r"already holds a run; go on with: unsee resume .* --overwrite"):
-        Run.create(folder, {})
-    with Run.create(folder, {"b": 2}, overwrite=True):
+        RunFolder.create(folder, {})
+    with RunFolder.create(folder, {"b": 2}, overwrite=True):
         pass
     assert read_config(folder) == {"a": 1}, "a run without a generation leaves the earlier one as it was"
-    with Run.create(folder, {"b": 2}, overwrite=True) as run:
+    with RunFolder.create(folder, {"b": 2}, overwrite=True) as run:
         run.append(generation(1))
     assert read_config(folder) == {"b": 2}
     assert len((folder / "journal.jsonl").read_text().splitlines()) == 1
@@ -95,28 +95,28 @@ def test_a_folder_that_holds_a_run_is_not_taken_without_asking(tmp_path):
 def test_overwriting_removes_only_the_runs_own_files(tmp_path):
     folder = make(tmp_path / "run")
     (folder / "notes.txt").write_text("mine")
-    with Run.create(folder, {}, overwrite=True) as run:
+    with RunFolder.create(folder, {}, overwrite=True) as run:
         run.append(generation(1))
     assert (folder / "notes.txt").read_text() == "mine"
 
 
 def test_other_settings_take_the_old_result_away_and_the_same_ones_keep_it(tmp_path):
-    with Run.create(tmp_path / "run", {"settings": 1}) as run:
+    with RunFolder.create(tmp_path / "run", {"settings": 1}) as run:
         run.append(generation(1))
         run.write_result({"test": 1})
-    with Run.open(tmp_path / "run") as run:
+    with RunFolder.open(tmp_path / "run") as run:
         run.write_config({"settings": 1})
-        assert check_whole(tmp_path / "run")
+        assert is_finished(tmp_path / "run")
         run.write_config({"settings": 2})
-        assert not check_whole(tmp_path / "run")
+        assert not is_finished(tmp_path / "run")
     assert read_config(tmp_path / "run") == {"settings": 2}
 
 
 def test_a_second_writer_is_kept_out(tmp_path):
     folder = make(tmp_path / "run")
-    with Run.open(folder), pytest.raises(RunError, match="in use by another"):
-        Run.open(folder)
-    Run.open(folder).close()
+    with RunFolder.open(folder), pytest.raises(RunError, match="in use by another"):
+        RunFolder.open(folder)
+    RunFolder.open(folder).close()
 
 
 def test_what_is_no_run_says_so(tmp_path):
@@ -132,6 +132,6 @@ def test_what_is_no_run_says_so(tmp_path):
         read_config(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is a file"):
-        Run.create(tmp_path / "file", {})
+        RunFolder.create(tmp_path / "file", {})
     with pytest.raises(RunError, match="cannot make the run folder"):
-        Run.create(tmp_path / "file" / "below", {})
+        RunFolder.create(tmp_path / "file" / "below", {})

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from tests.test_tuner import FORGET, Answering
 from unsee import InputError, ModelError, PromptTuner, RunError
-from unsee.baselines.learners import BATCH, trainable_copy
-from unsee.baselines.rules import RULES
 from unsee.cli import main
 from unsee.images import as_images
+from unsee.methods.learners import BATCH, trainable_copy
+from unsee.methods.rules import RULES
 
 SHORT = {"shots": 4, "iterations": 12}
 
@@ -32,7 +32,7 @@ def test_training_weights_never_touches_the_users_model(model, data, method):
     assert all(torch.equal(a, b) for a, b in zip(before, weights_of(model), strict=True))
     assert not any(t.requires_grad for t in model.tower.tensors())
     assert model.card.fingerprint == fingerprint
-    assert any(not torch.equal(a, b) for a, b in zip(before, tuner.learned_.learner.tensors()[:-1], strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, tuner.fitted_.learner.tensors()[:-1], strict=True))
     losses = [generation.losses[0] for generation in tuner.history_]
     assert losses[-1] < losses[0]
 
@@ -50,7 +50,7 @@ def test_a_trainable_copy_answers_as_the_model_does_and_is_apart_from_it(model, 
 
 def test_a_classifier_from_scratch_sees_transparency_on_white(model, data):
     settings = {"shots": 1, "iterations": 1}
-    learner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data).learned_.learner
+    learner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data).fitted_.learner
     clear, on_white = Image.new("RGBA", (24, 24), (255, 0, 0, 128)), Image.new("RGB", (24, 24), (255, 127, 127))
     found = learner.confidences(as_images([clear, on_white]))
     assert np.array_equal(found[0], found[1])
@@ -58,7 +58,7 @@ def test_a_classifier_from_scratch_sees_transparency_on_white(model, data):
 
 def test_a_trained_image_tower_answers_in_small_batches(model, data):
     """Memory stays bounded however many images are asked for, and the answers are those of one image at a time."""
-    learner = PromptTuner(FORGET, "finetune", shots=1, iterations=1).fit(model, data).learned_.learner
+    learner = PromptTuner(FORGET, "finetune", shots=1, iterations=1).fit(model, data).fitted_.learner
     sizes: list[int] = []
     hook = learner.model.encoder.model.register_forward_pre_hook(
         lambda _, args, given: sizes.append(len(given["pixel_values"])), with_kwargs=True
@@ -96,7 +96,7 @@ def test_a_classifier_can_start_from_given_weights(model, data, tmp_path):
     ResNetForImageClassification(ResNetConfig(**sizes, layer_type="basic", num_labels=3)).save_pretrained(tmp_path)
     settings = {"shots": 2, "iterations": 2, "weights": str(tmp_path)}
     tuner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
-    assert tuner.learned_.learner.network.config.hidden_sizes == [8, 16]
+    assert tuner.fitted_.learner.network.config.hidden_sizes == [8, 16]
     with pytest.raises(ModelError, match="cannot be loaded"):
         PromptTuner(FORGET, "scratch-resnet18", shots=2, weights=str(tmp_path / "nothing")).fit(model, data)
 
@@ -113,7 +113,7 @@ def test_trained_weights_are_kept_on_request(model, data, tmp_path):
     assert not (tmp_path / "plain" / "weights.safetensors").exists()
     tuner = PromptTuner(FORGET, "finetune", **settings, save_weights=True).fit(model, data, out=tmp_path / "kept")
     kept = load_file(tmp_path / "kept" / "weights.safetensors")
-    assert all(torch.equal(kept[f"{i:04}"], t) for i, t in enumerate(tuner.learned_.learner.tensors()))
+    assert all(torch.equal(kept[f"{i:04}"], t) for i, t in enumerate(tuner.fitted_.learner.tensors()))
     tuner.save(tmp_path / "saved")
     assert (tmp_path / "saved" / "weights.safetensors").exists()
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_another_shape_is_refused(model, data, tmp_path):
     path.write_bytes(save(state))
     with pytest.raises(RunError, match="does not fit the model"):
         tuner.resume(model, data, tmp_path / "run", iterations=4)
-    path.write_bytes(b"torn")
+    path.write_bytes(b"damaged")
     with pytest.raises(RunError, match="damaged"):
         tuner.resume(model, data, tmp_path / "run", iterations=4)
 
@@ -154,15 +154,15 @@ def test_untuned_rules_do_what_they_say(model, data):
 
 
 @pytest.mark.parametrize("method", RULES)
-def test_untuned_methods_have_the_same_face(model, data, tmp_path, method):
+def test_untuned_methods_have_the_same_interface(model, data, tmp_path, method):
     tuner = PromptTuner(FORGET, method, shots=2).fit(model, data, out=tmp_path / "run")
     found = tuner.evaluate(data.test)
     want = {"zero-shot": found.zero_shot, "label-mask": found.label_mask}.get(method)
     assert want is None or tuner.score(data.test) == want
     tuner.save(tmp_path / "saved")
-    result = tuner.result(found, {"tuning": 0.0})
-    assert result["ledger"]["candidates"] == 0
-    assert result["test"] == found.tuned.as_dict()
+    result = tuner.result(found, found.tuned)
+    assert result.ledger.candidates == 0
+    assert result.test == found.tuned
     assert len(tuner.predict(data.test)) == len(data.test)
 
 

@@ -4,22 +4,21 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from unsee import InputError
-from unsee.records import forget_mask
-from unsee.scores import (
-    LOG_FLOOR,
+from unsee.class_names import forget_mask
+from unsee.methods.losses import forget_loss, forgetting_loss, forgetting_loss_torch, memorize_loss
+from unsee.metrics import (
     answers,
     entropy,
-    forget_loss,
-    forgetting_loss,
     harmonic_mean,
     label_mask_answers,
-    memorize_loss,
+    near_chance,
     per_class_accuracy,
-    safe_log,
     scores,
 )
+from unsee.models.black_box import LOG_FLOOR, safe_log
 
 
 def some_log_p(b=3, n=7, c=5, seed=0):
@@ -38,6 +37,35 @@ def test_losses_equal_the_papers_formulas_written_out_slowly():
             gone = [-sum(float(v) for v in log_p[b, i]) / 5 for i, y in enumerate(labels) if forget[y]]
             want = weights[0] * sum(kept) / len(kept) + weights[1] * sum(gone) / len(gone)
             assert got[b] == pytest.approx(want, rel=1e-6)
+
+
+def test_the_loss_in_torch_is_the_loss_in_numpy_over_any_batches():
+    log_p, forget = some_log_p(1), np.array([True, False, True, False, False])
+    labels = np.array([0, 1, 2, 3, 4, 0, 1])
+    gone = forget[labels]
+    for weights in ((1.0, 1.0), (3.0, 0.5)):
+        total = sum(
+            float(
+                forgetting_loss_torch(
+                    torch.from_numpy(log_p[0][rows]),
+                    torch.from_numpy(labels[rows]),
+                    torch.from_numpy(gone[rows]),
+                    weights,
+                    (int((~gone).sum()), int(gone.sum())),
+                )
+            )
+            for rows in (slice(0, 3), slice(3, 4), slice(4, 7))
+        )
+        assert total == pytest.approx(forgetting_loss(log_p, labels, forget, *weights)[0], rel=1e-6)
+
+
+def test_guessing_is_near_chance_and_knowing_is_not():
+    assert near_chance(0.11, 10, 320)
+    assert near_chance(0.19, 10, 320)
+    assert not near_chance(0.35, 10, 320)
+    assert near_chance(0.5, 2, 32)
+    assert not near_chance(0.9, 2, 32)
+    assert not near_chance(0.1, 200, 400)
 
 
 def test_forget_loss_is_least_for_uniform_answers():

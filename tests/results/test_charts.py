@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unsee.charts import MANY_CLASSES, Series, as_png, as_svg, bars, confusion, panels
+from unsee.results.charts import MANY_CLASSES, Series, as_png, as_svg, bars, confusion, panels
 
 LINES = [Series("lcs", [1, 2, 3], [0.1, 0.5, 0.6], [0.1, 0.1, 0]), Series("bbt", [1, 2, 3], [0.3, 0.4, 0.4])]
 

@@ -8,7 +8,7 @@ import pytest
 import unsee
 from tests import tiny
 from unsee import DataError
-from unsee.split import few_shot_split, largest_shots
+from unsee.data.splits import few_shot_split, largest_shots
 
 
 def test_a_folder_with_train_and_test_is_read_with_its_class_names(image_folder):

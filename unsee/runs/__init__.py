@@ -1,0 +1,1 @@
+"""A run as a folder: its records, identity, prompt, evaluation and picture."""
