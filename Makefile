@@ -10,7 +10,7 @@ test: .venv/ready  ## set up, then lint, types and tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --cov=unsee --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/pytest --cov=unsee --cov-report=term:skip-covered --cov-fail-under=95
 
 check: test
 

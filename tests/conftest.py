@@ -1,13 +1,34 @@
+"""Shared models, images and finished runs. Every test runs on one thread.
+
+The models here are tiny: a second thread would spend its time waiting, and waiting counts as CPU time.
+"""
+
 from __future__ import annotations
 
+import multiprocessing
 import os
 
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for every process that a test starts
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import onnxruntime
 import pytest
+import torch
 
 import unsee
 from tests import tiny
 
-os.environ["HF_HUB_OFFLINE"] = "1"
+torch.set_num_threads(1)
+SessionOptions = onnxruntime.SessionOptions
+
+
+def one_thread_options() -> onnxruntime.SessionOptions:
+    options = SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return options
+
+
+onnxruntime.SessionOptions = one_thread_options
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +49,17 @@ def model(model_folder):
 @pytest.fixture(scope="session")
 def data(image_folder):
     return unsee.load_data(image_folder)
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Starts processes that share one import of the libraries, which takes longer than most of what they do."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "transformers.models.clip.modeling_clip", "unsee.cli"])
+    return context
+
+
+@pytest.fixture(scope="session")
+def demo_features(tmp_path_factory):
+    """A cache folder that keeps the features of the embedded images: encoding them takes ten seconds."""
+    return tmp_path_factory.mktemp("features")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import unsee
 from unsee.cli import cli
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -15,7 +17,9 @@ COMMANDS = re.findall(r"^unsee (\S+)(.*)$", README, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_every_python_block_runs(block, tmp_path, monkeypatch, capsys):
+def test_every_python_block_runs(block, tmp_path, monkeypatch, capsys, demo_features):
+    cached = partial(unsee.load_model, cache=unsee.FeatureCache(demo_features))
+    monkeypatch.setattr(unsee, "load_model", cached)
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
 

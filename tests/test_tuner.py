@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import unsee
+from tests import tiny
 from unsee import InputError, ModelError, PromptTuner, RunError
 from unsee.methods.registry import METHODS
 from unsee.runs.folder import read_config
@@ -152,8 +153,6 @@ def test_a_saved_prompt_classifies_as_the_tuner_does(model, data, tmp_path):
 
 
 def test_a_prompt_for_another_model_is_refused(model, data, tmp_path):
-    from tests import tiny
-
     tune(model, data, tmp_path / "run")
     other = unsee.load_model(tiny.write_model(tmp_path / "other", seed=5))
     with pytest.raises(RunError, match="was tuned for model"):
@@ -176,8 +175,6 @@ def test_a_torn_or_changed_prompt_is_refused(model, data, tmp_path):
 
 
 def test_another_model_or_other_data_cannot_resume_a_run(model, data, tmp_path):
-    from tests import tiny
-
     tune(model, data, tmp_path / "run", budget=9)
     config = read_config(tmp_path / "run")
     other_model = unsee.load_model(tiny.write_model(tmp_path / "other", seed=5))
@@ -267,6 +264,8 @@ class Stop(Exception):
 @pytest.mark.parametrize("method", RUNS)
 def test_any_method_interrupted_and_resumed_ends_with_the_same_answers(model, data, tmp_path, method):
     settings = SHORT | {"population": 1 if METHODS[method].settings.get("search") == "gradient" else 8}
+    if method == "scratch-resnet18":
+        settings["weights"] = str(tiny.write_resnet(tmp_path / "weights"))  # a full one takes ten times as long
 
     def stop(generation, settings):
         if generation.number == 4:

@@ -47,6 +47,17 @@ def write_model(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def write_resnet(folder: Path, seed: int = 0) -> Path:
+    """A folder with a ResNet of a few thousand weights, to begin training from."""
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        ResNetForImageClassification(ResNetConfig(**sizes, layer_type="basic", num_labels=3)).save_pretrained(folder)
+    return folder
+
+
 def write_images(folder: Path, names=NAMES, train: int = 8, test: int = 6, size: int = 24, seed: int = 0) -> Path:
     """Class folders of noisy images, each class with its own colours."""
     rng = np.random.default_rng(seed)

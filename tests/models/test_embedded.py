@@ -20,8 +20,8 @@ FORGET = ["airplane", "automobile", "bird", "cat"]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+def cache(demo_features):
+    return demo_features
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import sqlite3
 import threading
@@ -19,8 +18,6 @@ from unsee.errors import ImageError
 from unsee.images import ArraySource, as_images, unlabelled
 from unsee.models import FeatureCache, load_model
 from unsee.models.features import encode_images
-
-# torch is imported inside functions only: the processes spawned below import this file and need none of it.
 
 
 class Colours:
@@ -350,14 +347,13 @@ def work(folder: Path, seed: int, start, answers) -> None:
     answers.put((seed, digest.hexdigest()))
 
 
-def test_two_processes_at_once_end_with_the_right_features(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    start, answers = context.Barrier(2), context.Queue()
-    processes = [context.Process(target=work, args=(tmp_path, seed, start, answers)) for seed in (0, 1)]
-    for process in processes:
+def test_two_processes_at_once_end_with_the_right_features(tmp_path, processes):
+    start, answers = processes.Barrier(2), processes.Queue()
+    both = [processes.Process(target=work, args=(tmp_path, seed, start, answers)) for seed in (0, 1)]
+    for process in both:
         process.start()
-    found = dict(answers.get(timeout=120) for _ in processes)
-    for process in processes:
+    found = dict(answers.get(timeout=120) for _ in both)
+    for process in both:
         process.join(60)
         assert process.exitcode == 0
     for seed in (0, 1):

@@ -102,9 +102,9 @@ def worst(a: torch.Tensor, b: torch.Tensor) -> float:
         ("base", "quick_gelu", 1, 12),
         ("base", "quick_gelu", 4, 77),
         ("base", "quick_gelu", 16, 26),
-        ("large", "gelu", 1, 12),
+        pytest.param("large", "gelu", 1, 12, marks=pytest.mark.slow),
         ("large", "gelu", 4, 16),
-        ("large", "gelu", 16, 26),
+        pytest.param("large", "gelu", 16, 26, marks=pytest.mark.slow),
     ],
 )
 def test_full_size_towers_agree_with_transformers(size, activation, m, length):

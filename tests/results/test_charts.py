@@ -95,10 +95,11 @@ def test_a_class_without_images_says_so():
     assert found.count("no images") == 1
 
 
-@pytest.mark.parametrize("name", ["$x$", r"$\frac$", "<script>x</script>", "-->", "猫", "a_b^c"])
-def test_any_class_name_is_drawn_as_it_is(name):
-    assert name in words(bars([name, "dog"], [1, 1], [0, 1], [True, False]))
-    as_png(confusion(counts(2), counts(2), [name, "dog"], [True, False]))
+def test_any_class_name_is_drawn_as_it_is():
+    names = ["$x$", r"$\frac$", "<script>x</script>", "-->", "猫", "a_b^c"]
+    forget = [True] * 3 + [False] * 3
+    assert set(names) <= set(words(bars(names, [1] * 6, [0] * 6, forget)))
+    as_png(confusion(counts(6), counts(6), names, forget))
 
 
 @pytest.mark.parametrize("classes", [1, 16, MANY_CLASSES, 1000])

@@ -11,12 +11,9 @@ from tests.results.test_report import runs  # noqa: F401
 from unsee.results.report import write_report
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        BROWSER is None or DRIVER is None, reason="no browser: apt-get install chromium chromium-driver"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    BROWSER is None or DRIVER is None, reason="no browser: apt-get install chromium chromium-driver"
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +31,7 @@ def browser():
     driver.quit()
 
 
-@pytest.fixture(scope="module", params=["one run", "several"])
+@pytest.fixture(scope="module", params=[pytest.param("one run", marks=pytest.mark.slow), "several"])
 def opened(request, browser, runs, tmp_path_factory):  # noqa: F811
     folders = list(runs.values())
     out = tmp_path_factory.mktemp("page") / "report.html"
@@ -68,7 +65,7 @@ def test_a_class_called_script_does_not_run(opened):
         Alert(opened).dismiss()
 
 
-@pytest.mark.parametrize("width", [400, 800, 1300])
+@pytest.mark.parametrize("width", [400, pytest.param(800, marks=pytest.mark.slow), 1300])
 def test_the_page_is_never_wider_than_the_window(opened, width):
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

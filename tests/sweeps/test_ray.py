@@ -1,4 +1,4 @@
-"""A grid on a local Ray, one of whose workers is killed."""
+"""A grid on a local Ray: the same results as here, also if a worker is killed."""
 
 from __future__ import annotations
 
@@ -48,6 +48,18 @@ def told(result: ResultRecord) -> dict:
     spent = ("images_encoded", "images_from_cache")
     ledger = {name: count for name, count in result.ledger.as_dict().items() if name not in spent}
     return result.model_dump() | {"seconds": None, "ledger": ledger}
+
+
+def test_a_run_on_ray_gives_what_it_gives_here(model, data, tmp_path):
+    pytest.importorskip("ray")
+    cell = Cell("lcs", 0, ("cat", "dog"), "paper", {"iterations": 2, "shots": 2})
+    place, alone = Place(model, data, tmp_path / "ray"), Place(model, data, tmp_path / "serial")
+    ((_, there, _),) = run_on_ray(Worker(), None, place, [cell])
+    with limit_threads(1):  # as the worker has
+        ((_, here, _),) = run_all(alone, [cell])
+    assert told(there) == told(here)
+    for name in ("prompt.safetensors", "prompt.json", "answers.safetensors"):
+        assert (place.find(cell) / name).read_bytes() == (alone.find(cell) / name).read_bytes()
 
 
 @pytest.mark.slow
