@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check slow bench clean
+.PHONY: demo test check slow bench docs clean
 
 demo: .venv/ready  ## set up, then run the main job
 	$(BIN)/unsee forget demo --forget airplane,automobile,bird,cat --out runs/demo --overwrite
@@ -20,10 +20,17 @@ slow: .venv/ready  ## the long checks
 bench: .venv/ready  ## speed, as ratios
 	$(BIN)/unsee bench
 
+docs: .venv/docs-ready  ## the documentation site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.venv/docs-ready: .venv/ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch .venv/docs-ready
+
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/ready
 
 clean:
-	rm -rf .venv runs build dist
+	rm -rf .venv runs build dist site

@@ -1,32 +1,134 @@
-"""Every python block of the README runs, and its commands exist."""
+"""README and docs hold: Python blocks run, commands parse, links lead to files, schemas are those of the code."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
-from functools import partial
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import unsee
 from unsee.cli import cli
+from unsee.runs.records import FILES
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = re.findall(r"^unsee (\S+)(.*)$", README, flags=re.MULTILINE)
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+EXTERNAL = ("http://", "https://", "#")
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_every_python_block_runs(block, tmp_path, monkeypatch, capsys, demo_features):
-    cached = partial(unsee.load_model, cache=unsee.FeatureCache(demo_features))
-    monkeypatch.setattr(unsee, "load_model", cached)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(page: Path) -> list[str]:
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("unsee ")]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def check_command(line: str) -> None:
+    """Parses a command line as click would; files it names need not exist. Raises click.UsageError."""
+    _, *words = shlex.split(line, comments=True)
+    command: click.Command = cli
+    context = click.Context(cli, info_name="unsee")
+    while isinstance(command, click.Group) and words:
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command, context = found, click.Context(found, parent=context, info_name=name)
+        if isinstance(command, click.Group) and words and words[0].startswith("-"):
+            break
+    command.parse_args(context, words)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys, demo_features):
+    load, features = unsee.load_model, unsee.FeatureCache(demo_features)
+    monkeypatch.setattr(unsee, "load_model", lambda name, **given: load(name, **{"cache": features, **given}))
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "README.md", "exec"), {})
+    names = {"__name__": "page"}
+    for block in blocks(page, "python"):  # the blocks of a page follow one another
+        exec(compile(block, name_of(page), "exec"), names)
 
 
-@pytest.mark.parametrize(("name", "rest"), COMMANDS)
-def test_every_command_and_option_exists(name, rest):
-    command = cli.commands[name]
-    options = {option for parameter in command.params for option in parameter.opts}
-    for option in re.findall(r"(?<=\s)--[a-z-]+", rest.split("#")[0]):
-        assert option in options, f"unsee {name} has no {option}"
+@pytest.mark.parametrize(("page", "line"), [(page, line) for page in PAGES for line in commands(page)])
+def test_every_command_line_parses(page, line):
+    check_command(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "unsee forgett demo",
+        "unsee forget demo --forget cat --no-such-option",
+        "unsee data show cifar10 --no-such-option",
+        "unsee data nothing",
+        "unsee forget",
+        "unsee forget demo --forget cat --method nothing",
+    ],
+)
+def test_a_wrong_command_line_would_be_found(line):
+    with pytest.raises(click.UsageError):
+        check_command(line)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name_of)
+def test_every_relative_link_leads_to_a_file(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith(EXTERNAL):
+            assert (page.parent / target.partition("#")[0]).is_file(), f"{name_of(page)} links to {target}"
+
+
+def test_readme_is_short_and_its_first_command_comes_early():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    before = text.partition("\nunsee ")[0]
+    assert len(before.split()) <= 100
+
+
+def test_readme_and_results_page_have_the_same_main_table():
+    rows = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").splitlines()
+    assert len(rows) >= 8
+    assert set(rows) <= set(results)
+
+
+def test_pages_name_no_machine():
+    for page in PAGES:
+        assert not re.search(r"/root/|/home/|/work/|/tmp/", page.read_text(encoding="utf-8")), name_of(page)
+
+
+def test_api_reference_has_every_public_name():
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^::: unsee\.(\w+)$", text, flags=re.MULTILINE)) == set(unsee.__all__)
+
+
+def test_published_schemas_are_those_of_the_code():
+    spec = importlib.util.spec_from_file_location("docs_schemas", ROOT / "docs" / "schemas.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    published = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "schemas").iterdir()}
+    assert len(published) == len(FILES)
+    assert published == module.schemas(), "run: python docs/schemas.py"
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    pytest.importorskip("mkdocs", reason="make docs installs it")
+    arguments = ["build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"""(src|href)=["']?https?:""", page)  # nothing is fetched
