@@ -178,13 +178,13 @@ def test_another_model_or_other_data_cannot_resume_a_run(model, data, tmp_path):
     tune(model, data, tmp_path / "run", budget=9)
     config = read_config(tmp_path / "run")
     other_model = unsee.load_model(tiny.write_model(tmp_path / "other", seed=5))
-    with pytest.raises(RunError, match="begun with another model"):
+    with pytest.raises(RunError, match="another model"):
         PromptTuner.from_config(config).resume(other_model, data, tmp_path / "run")
     other_data = unsee.load_data(tiny.write_images(tmp_path / "images", train=9))
-    with pytest.raises(RunError, match="begun with another data"):
+    with pytest.raises(RunError, match="another data set"):
         PromptTuner.from_config(config).resume(model, other_data, tmp_path / "run")
     same_names = unsee.load_data(tiny.write_images(tmp_path / "others", seed=3))
-    with pytest.raises(RunError, match="begun with another data"):
+    with pytest.raises(RunError, match="another data set"):
         PromptTuner.from_config(config).resume(model, same_names, tmp_path / "run")
 
 

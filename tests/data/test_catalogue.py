@@ -31,7 +31,14 @@ def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, caps
             assert text in rows[name]["get"]
     assert main(["data", "--data-dir", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert f"cub200: not found, {tmp_path / 'cub200'}\n    CUB_200_2011.tgz (md5 97eceeb196236b17" in text
+    assert all(name in text for name in NAMES)
+    assert "unsee data show NAME" in text
+    for arguments in (["--data-dir", str(tmp_path), "show", "cub200"], ["show", "cub200", "--data-dir", str(tmp_path)]):
+        assert main(["data", *arguments]) == 0
+        text = capsys.readouterr().out
+        assert f"cub200: not found, {tmp_path / 'cub200'}\n    CUB_200_2011.tgz (md5 97eceeb196236b17" in text
+    assert main(["data", "show", "cub20"]) == 1
+    assert "did you mean 'cub200'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", NAMES)

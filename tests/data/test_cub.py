@@ -45,14 +45,14 @@ def test_names_labels_and_parts_are_those_of_the_index_files(root):
         "CUB_200_2011/images/001.Black_footed_Albatross/Black_footed_Albatross_0002_3.jpg"
     )
     assert abs(int(np.asarray(data.test.read(5))[0, 0, 0]) - 12 * 20) < 8
-    assert load_cub200(root).fingerprint == data.fingerprint
+    assert load_cub200(root).listing == data.listing
 
 
 def test_images_are_not_opened_to_list_them(root):
     before = load_cub200(root)
     shutil.rmtree(root / "images" / CLASSES[1])
     after = load_cub200(root)
-    assert after.fingerprint == before.fingerprint
+    assert after.listing == before.listing
     with pytest.raises(ImageError, match=r"002\.Laysan_Albatross.*No such file"):
         after.train.read(2)
 

@@ -46,12 +46,12 @@ def test_folders_that_cannot_be_data_say_why(tmp_path):
 
 
 def test_the_fingerprint_follows_names_and_labels(image_folder, tmp_path):
-    before = unsee.load_data(image_folder).fingerprint
-    assert unsee.load_data(image_folder).fingerprint == before
+    before = unsee.load_data(image_folder).listing
+    assert unsee.load_data(image_folder).listing == before
     copy = shutil.copytree(image_folder, tmp_path / "copy")
-    assert unsee.load_data(copy).fingerprint == before, "where it lies does not matter"
+    assert unsee.load_data(copy).listing == before, "where it is stored does not matter"
     (copy / "train" / "cat" / "000.png").rename(copy / "train" / "cat" / "900.png")
-    assert unsee.load_data(copy).fingerprint != before
+    assert unsee.load_data(copy).listing != before
 
 
 def test_a_split_has_k_and_k_different_images_of_each_class(data):

@@ -81,11 +81,11 @@ def test_class_folders_are_ordered_by_synset_and_named(folders):
 
 @pytest.mark.parametrize("place", ["images", "ILSVRC/Data/CLS-LOC"])
 def test_the_folders_of_coop_and_kaggle_are_found(folders, place):
-    before = load_imagenet(folders).fingerprint
+    before = load_imagenet(folders).listing
     (folders / place).mkdir(parents=True)
     for part in ("train", "val"):
         (folders / part).rename(folders / place / part)
-    assert load_imagenet(folders).fingerprint == before
+    assert load_imagenet(folders).listing == before
 
 
 @pytest.mark.parametrize("labels", ["kaggle", "synsets", "numbers"])
@@ -247,7 +247,7 @@ data = unsee.load_data("imagenet", data_dir=sys.argv[1])
 listed = time.perf_counter()
 split = few_shot_split(data.train, 1, seed=0)
 drawn = time.perf_counter()
-data.fingerprint
+data.listing
 end = time.perf_counter()
 with open("/proc/self/status") as status:  # not ru_maxrss, which a child inherits from its parent
     peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024

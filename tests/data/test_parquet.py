@@ -78,7 +78,7 @@ def test_both_repositories_are_read_lazily(repository, shards, tmp_path, labels)
     place = f"train-0000{shards - 1}-of-0000{shards}"
     assert data.train.source.key(49_999) == f"{place}[{50_000 // shards - 1}]"
     assert data.train.name(49_999) == str(tmp_path / below / f"{place}.parquet[{50_000 // shards - 1}]")
-    assert data.fingerprint == load(tmp_path).fingerprint
+    assert data.listing == load(tmp_path).listing
 
 
 def test_labels_are_read_though_the_images_are_destroyed(folder, labels):

@@ -267,22 +267,22 @@ def test_the_same_weights_with_another_activation_do_not_share_features(tmp_path
 
 
 def test_the_same_graph_at_another_side_does_not_share_features():
-    from unsee.models.embedded import FOLDER, OnnxEncoder
+    from unsee.models.embedded import EMBEDDED, OnnxEncoder
 
-    small, large = OnnxEncoder(FOLDER / "image.onnx", 96), OnnxEncoder(FOLDER / "image.onnx", 160)
+    small, large = OnnxEncoder(EMBEDDED / "image.onnx", 96), OnnxEncoder(EMBEDDED / "image.onnx", 160)
     assert small.fingerprint != large.fingerprint
-    assert OnnxEncoder(FOLDER / "image.onnx", 160).fingerprint == large.fingerprint
+    assert OnnxEncoder(EMBEDDED / "image.onnx", 160).fingerprint == large.fingerprint
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("EPOCH", 2), ("BACKGROUND", "black"), ("RESAMPLING", Image.Resampling.BILINEAR)]
 )
 def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_the_embedded_model(monkeypatch, name, value):
-    from unsee.models import mini
+    from unsee.models import embedded
 
-    before = mini.OnnxEncoder(mini.FOLDER / "image.onnx", 160).fingerprint
-    monkeypatch.setattr(mini, name, value)
-    assert mini.OnnxEncoder(mini.FOLDER / "image.onnx", 160).fingerprint != before
+    before = embedded.OnnxEncoder(embedded.EMBEDDED / "image.onnx", 160).fingerprint
+    monkeypatch.setattr(embedded, name, value)
+    assert embedded.OnnxEncoder(embedded.EMBEDDED / "image.onnx", 160).fingerprint != before
 
 
 @pytest.mark.parametrize(("name", "value"), [("EPOCH", 2), ("BACKGROUND", "black")])

@@ -11,9 +11,9 @@ from PIL import Image
 
 from tests.tiny import NAMES, TEXT, make_clip, write_images, write_model
 from unsee.errors import InputError, ModelError
-from unsee.images import ArraySource, labelled
+from unsee.images import ArraySource, as_images, labelled
 from unsee.models import BlackBox, Bound, FeatureCache, Metered, load_model
-from unsee.models.black_box import LooksUpTokens, TellsLogs
+from unsee.models.black_box import BoundImages, LooksUpTokens, TellsLogs, bind
 from unsee.models.checkpoints import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.local import LocalModel
@@ -110,7 +110,7 @@ def test_as_many_contexts_as_there_is_room_for_are_taken(model):
     assert bound.confidences(np.zeros((1, 73, 64), np.float32)).shape == (1, 2, 2)
     with pytest.raises(InputError, match="74 contexts do not fit"):
         bound.confidences(np.zeros((1, 74, 64), np.float32))
-    metered = Metered(bound, 2, 2, Ledger())
+    metered = Metered(BoundImages(as_images(pixels(2)), bound, ("cat", "dog")), Ledger())
     metered.check_room(73)
     with pytest.raises(InputError, match="at most 73"):
         metered.check_room(74)
@@ -267,10 +267,9 @@ def test_a_binding_tells_what_it_encoded_and_the_ledger_keeps_it(model, tmp_path
     cached = remade(model, cache=FeatureCache(tmp_path / "cache"))
     ledger = Ledger()
     for _ in range(2):
-        bound = cached.bind(paths, NAMES)
-        metered = Metered(bound, len(paths), len(NAMES), ledger)
+        metered = Metered(bind(cached, as_images(paths), NAMES), ledger)
     assert (ledger.images_encoded, ledger.images_from_cache) == (8, 8)
-    metered.log_confidences(contexts(model))
+    metered.log_confidences(contexts(model), slice(0, 3))
     assert (ledger.prompts_encoded, ledger.image_queries) == (3 * 10, 3 * 8)
 
 
@@ -328,6 +327,6 @@ def test_an_empty_model_name_is_refused():
 
 def test_weights_that_are_not_numbers_are_refused_when_asked(model):
     tower = dataclasses.replace(model.tower, projection=model.tower.projection * float("nan"))
-    bound = remade(model, tower=tower).bind(pixels(), NAMES)
+    bound = bind(remade(model, tower=tower), as_images(pixels()), NAMES)
     with pytest.raises(ModelError, match="NaN or infinite"):
-        Metered(bound, 6, 10, Ledger()).log_confidences(contexts(model))
+        Metered(bound, Ledger()).log_confidences(contexts(model), slice(0, 3))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 
 import unsee
-from unsee import InputError
+from unsee import InputError, Scores
 from unsee.cli import main
 from unsee.data.names import CIFAR10
 from unsee.methods.registry import METHODS
@@ -169,13 +170,13 @@ def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every
 def test_the_papers_spread_is_shown_to_the_point_as_it_is_known():
     experiment = load_experiment("table-projection")
     row, point = experiment.rows[0], experiment.points[0]
-    result = {"test": {"h": 0.9, "err_for": 0.8, "acc_mem": 1.0}}
+    result = SimpleNamespace(test=Scores(0.9, 0.8, 1.0))
     lines = (result_line(experiment, row, point, "cifar10", [result, result]),)
     table = tabulate(Reproduced(experiment, "cifar10", "mini", 10, lines))
     assert table.rows[0][:3] == ["N(0, 1)", "90.00 ± 0.00", "84.58 ± 5"]
 
 
-def test_a_cut_off_run_of_a_grid_is_gone_on_with(model, data, tmp_path):
+def test_an_interrupted_run_of_a_sweep_is_resumed(model, data, tmp_path):
     wanted = RunRequest("lcs", 0, ("cat",), "paper", {"iterations": 4, "shots": 2})
     (_, whole, _), *_ = run_all(Workspace(model, data, tmp_path / "a"), [wanted])
     workspace = Workspace(model, data, tmp_path / "b")
@@ -189,8 +190,8 @@ def test_a_cut_off_run_of_a_grid_is_gone_on_with(model, data, tmp_path):
         tuner.fit(model, data, out=workspace.find(wanted), watch=stop)
     assert not workspace.has(wanted)
     result = workspace.run(wanted)
-    assert result["test"] == whole["test"]
-    assert result["ledger"]["candidates"] == 80
+    assert result.test == whole.test
+    assert result.ledger.candidates == 80
 
 
 def test_a_runs_fingerprint_follows_every_setting_and_nothing_else(model, data, tmp_path):

@@ -43,7 +43,7 @@ def test_the_same_chart_is_the_same_bytes():
 
 def test_charts_are_the_same_bytes_in_another_process_and_whatever_the_users_settings(tmp_path):
     (tmp_path / "matplotlibrc").write_text("font.size: 30\nsvg.hashsalt: other\nlines.color: red\n")
-    code = "import sys; from tests.test_charts import *; sys.stdout.write(''.join(map(as_svg, every_chart())))"
+    code = "import sys; from tests.results.test_charts import *; sys.stdout.write(''.join(map(as_svg, every_chart())))"
     ours = "".join(map(as_svg, every_chart()))
     done = subprocess.run(
         [sys.executable, "-c", code],

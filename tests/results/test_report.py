@@ -138,7 +138,7 @@ def test_seeds_are_put_together_and_other_settings_are_not(runs, tmp_path):
     both = [read_run(runs["lcs", seed]) for seed in (0, 1)]
     (one,) = group_by_seed(both)
     assert one.name == "lcs"
-    assert one.row.seeds == 2
+    assert one.summary.seeds == 2
     other = shutil.copytree(runs["lcs", 0], tmp_path / "other")
     config = json.loads((other / "config.json").read_text())
     config["settings"]["sigma0"] = 0.5
@@ -236,7 +236,7 @@ def test_what_cannot_be_reported_is_one_clear_line(runs, tmp_path, capsys):
     torn = shutil.copytree(runs["lcs", 0], tmp_path / "torn")
     (torn / "result.json").unlink()
     page = tmp_path / "report.html"
-    assert f"go on with: unsee resume {torn}" in refused(capsys, tmp_path, torn, "-o", page)
+    assert f"continue it with: unsee resume {torn}" in refused(capsys, tmp_path, torn, "-o", page)
     assert "holds no run" in refused(capsys, tmp_path, tmp_path / "nothing", "-o", page)
     (torn / "result.json").write_text('{"method": "lcs"}')
     assert "preset is missing" in refused(capsys, tmp_path, torn, "-o", page)

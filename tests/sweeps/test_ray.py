@@ -52,14 +52,14 @@ def told(result: ResultRecord) -> dict:
 
 def test_a_run_on_ray_gives_what_it_gives_here(model, data, tmp_path):
     pytest.importorskip("ray")
-    cell = Cell("lcs", 0, ("cat", "dog"), "paper", {"iterations": 2, "shots": 2})
-    place, alone = Place(model, data, tmp_path / "ray"), Place(model, data, tmp_path / "serial")
-    ((_, there, _),) = run_on_ray(Worker(), None, place, [cell])
+    request = RunRequest("lcs", 0, ("cat", "dog"), "paper", {"iterations": 2, "shots": 2})
+    workspace, alone = Workspace(model, data, tmp_path / "ray"), Workspace(model, data, tmp_path / "serial")
+    ((_, there, _),) = run_on_ray(Worker(), None, workspace, [request])
     with limit_threads(1):  # as the worker has
-        ((_, here, _),) = run_all(alone, [cell])
+        ((_, here, _),) = run_all(alone, [request])
     assert told(there) == told(here)
     for name in ("prompt.safetensors", "prompt.json", "answers.safetensors"):
-        assert (place.find(cell) / name).read_bytes() == (alone.find(cell) / name).read_bytes()
+        assert (workspace.find(request) / name).read_bytes() == (alone.find(request) / name).read_bytes()
 
 
 @pytest.mark.slow
