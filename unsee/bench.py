@@ -71,11 +71,11 @@ class Timing:
     peak_rss_bytes: int
     largest_difference: float | None  # of class embeddings, (a) against (b)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """What this was measured on."""
     return {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()} | {
         "torch": torch.__version__,
@@ -85,7 +85,7 @@ def machine() -> dict[str, Any]:
 
 def measure(
     settings: Sequence[Setting] = PAPER, *, against: bool = True, say: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """All timings; `against` also times (b) and (c), which takes most of the time."""
     subject = Subject()
     rows = []
@@ -220,7 +220,7 @@ def overhead(
     generations: int = 4,
     only: Sequence[str] = ("cifar10", "cifar100"),
     say: Callable[[str], None] = lambda text: None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """The share of a run's time that is not the model: search, losses, journal and checkpoint."""
     subject = Subject()
     rows = []

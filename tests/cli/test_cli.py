@@ -227,3 +227,18 @@ def test_an_interrupted_run_exits_with_130_and_can_be_resumed(model_folder, imag
     done = journal.read_text().count("\n")
     assert main(["resume", str(tmp_path / "run"), "--iterations", str(done + 2), "--no-cache"]) == 0
     assert journal.read_text().count("\n") == done + 2
+
+
+def test_resume_says_when_nothing_is_left_to_do(run_unsee, finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    code, _, err = run_unsee("resume", copy, "--budget", 9000)
+    assert code == 0
+    assert "nothing is left to do: all 5 iterations are done; --iterations allows more" in err
+
+
+def test_a_run_without_a_prompt_says_that_its_method_tunes_none(run_unsee, image_folder, tmp_path):
+    options = ["--forget", "cat", "--method", "label-mask", "--shots", 2, "--out", tmp_path / "run"]
+    assert run_unsee("forget", image_folder, *options)[0] == 0
+    code, _, err = run_unsee("evaluate", tmp_path / "run")
+    assert code == 1
+    assert "a finished run whose method tunes no prompt" in err

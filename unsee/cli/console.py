@@ -48,10 +48,6 @@ class Console:
         """A line beside the result."""
         self._err.print(text, markup=False, soft_wrap=True)
 
-    def warn(self, text: str) -> None:
-        """A sentence that the reader should not miss."""
-        self.say(f"warning: {text}")
-
     def encoding(self, done: int, total: int) -> None:
         """Progress of image encoding."""
         if total > 1000 and (self._due() or done == total):

@@ -75,7 +75,7 @@ def data_show(context: click.Context, name: str, data_dir: Path | None, as_json:
 
 
 @data.command("get")
-@click.argument("name", type=click.Choice(["cifar10"]))
+@click.argument("name", metavar="NAME", type=click.Choice(["cifar10"]))
 @shared("data_dir")
 @click.pass_context
 def data_get(context: click.Context, name: str, data_dir: Path | None) -> None:
@@ -97,7 +97,7 @@ def models(context: click.Context, as_json: bool) -> None:
 
 
 @models.command("show")
-@click.argument("name", type=click.Choice(["mini"]))
+@click.argument("name", metavar="NAME", type=click.Choice(["mini"]))
 @shared("json")
 def models_show(name: str, as_json: bool) -> None:
     """Show the card of the embedded model: what it was trained on, what it can and cannot do."""

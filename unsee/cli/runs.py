@@ -85,7 +85,7 @@ def forget(
     loaded = read_model(model, console, **where)
     test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
     with console.tuning() as watch:
-        tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.warn)
+        tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
     _finish(tuner, images, test, out, console)
 
 
@@ -115,7 +115,7 @@ def resume(
     tuner = PromptTuner.from_config(config)
     test = bind(loaded, images.test)
     with console.tuning() as watch:
-        tuner.resume(loaded, images, run, watch=watch, say=console.warn, budget=budget, iterations=iterations)
+        tuner.resume(loaded, images, run, watch=watch, say=console.say, budget=budget, iterations=iterations)
     _finish(tuner, images, test, run, console)
 
 

@@ -79,7 +79,7 @@ def cifar10_batch5(folder: Path) -> Data:
 _CIFAR10 = Known(
     name="cifar10",
     folder="cifar10",
-    layout="cifar-10-batches-bin/, cifar-10-batches-py/, data_batch_1..5.png (npm), plain_text/*.parquet (Hugging "
+    layout="cifar-10-batches-bin/, cifar-10-batches-py/, data_batch_1..5.png (as unsee data get writes them), plain_text/*.parquet (Hugging "
     "Face's uoft-cs/cifar10), or train/<class>/* and test/<class>/*",
     page=CIFAR_PAGE,
     archives={

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import torch
@@ -30,10 +30,17 @@ from unsee.types import Floats
 BATCH = 32  # images through an image tower at once
 
 
+class ParameterGroup(TypedDict):
+    """Tensors that an optimiser trains at one rate."""
+
+    params: list[Tensor]
+    lr: float
+
+
 class Learner(Protocol):
     """Weights that learn from a task's few-shot images."""
 
-    def groups(self) -> list[dict[str, Any]]:
+    def groups(self) -> list[ParameterGroup]:
         """The tensors to train, as an optimiser's parameter groups."""
 
     def tensors(self) -> list[Tensor]:
@@ -71,8 +78,8 @@ class CopyLearner:
         self._rate = s.rate * model.card.token_std
         self._fixed: dict[int, tuple[Images, Tensor]] = {}  # holding the images keeps their id from being reused
 
-    def groups(self) -> list[dict[str, Any]]:
-        groups: list[dict[str, Any]] = [{"params": self._weights(), "lr": self._settings.weight_rate}]
+    def groups(self) -> list[ParameterGroup]:
+        groups: list[ParameterGroup] = [{"params": self._weights(), "lr": self._settings.weight_rate}]
         if self._tune_contexts:
             groups.append({"params": [self.contexts], "lr": self._rate})
         return groups
@@ -186,7 +193,7 @@ class ScratchLearner:
         self._pixels = self._prepare(self._images)
         self._rate = s.weight_rate
 
-    def groups(self) -> list[dict[str, Any]]:
+    def groups(self) -> list[ParameterGroup]:
         return [{"params": list(self.network.parameters()), "lr": self._rate}]
 
     def tensors(self) -> list[Tensor]:

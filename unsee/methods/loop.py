@@ -16,6 +16,7 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     objective = Objective(task, recorder.ledger)
     if warning := warn_if_names_unknown(objective.images, task.settings.template):
         recorder.warn(warning)
+    recorder.start()
     while not recorder.done and not _stalled(task, search):
         z, known = recorder.ask(search)  # (b, dim)
         contexts = contexts_of(z)  # (b, m, D)

@@ -101,7 +101,7 @@ class Recorder:
         """Keeps a sentence for the result, and says it at once."""
         self.warnings.append(text)
         if self._say is not None:
-            self._say(text)
+            self._say(f"warning: {text}")
 
     def restore(self) -> Mapping[str, Any]:
         """The saved state of a search or trainer that cannot be replayed; the history is cut back to it."""
@@ -111,6 +111,15 @@ class Recorder:
         self.history = list(self._journal.history)
         self._read_history()
         return self.state
+
+    def start(self) -> None:
+        """Starts the clock of this part of the run; says so if there is nothing left to do."""
+        self._started = time.perf_counter() - self.seconds
+        if self.history and self.done and self._say is not None:
+            all_done = self.ledger.generations >= self.settings.iterations
+            used = f"{self.settings.iterations} iterations are" if all_done else f"{self.settings.limit} candidates are"
+            option = "--iterations" if all_done else "--budget"
+            self._say(f"nothing is left to do: all {used} done; {option} allows more")
 
     def replay(self, search: Search, contexts_of: Callable[[Doubles], Floats]) -> None:
         """Brings a fresh search, and the best candidate, to where the history ends, without asking the model."""
@@ -184,7 +193,7 @@ class Recorder:
         self.ledger = Ledger(**(self.history[-1].ledger if self.history else {}))
         self.best = BestSoFar("loss" if self.settings.validate == "loss" else self.settings.merit)
         self._settled = self.best
-        self._started = time.perf_counter() - self.seconds
+        self._started = time.perf_counter()
         for generation in self.history:
             if generation.partial:
                 self._settled = replace(self.best)

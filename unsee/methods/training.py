@@ -33,7 +33,7 @@ class TrainedWeights:
     def confidences(self, images: BoundImages) -> Floats:
         return self.learner.confidences(images.images)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> Mapping[str, Any]:
         """The trained weights, in the learner's order."""
         return {f"{i:04}": _array(t) for i, t in enumerate(self.learner.tensors())}
 
@@ -41,8 +41,9 @@ class TrainedWeights:
 def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
     """Fine-tuning, CoOp with parameter update, and classifiers from scratch, from where the history ends."""
     learner, valid = make_learner(task), task.data.train.subset(task.split.valid)
-    optimizer = torch.optim.Adam(learner.groups())
+    optimizer = torch.optim.Adam([dict(group) for group in learner.groups()])
     recorder.best.kept = _restore(learner, optimizer, recorder.restore())
+    recorder.start()
     while not recorder.done:
         found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
         weights = [t.detach().clone() for t in learner.tensors()]  # before a forward pass that changes running means

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def expected(c: Checkpoint) -> Iterable[tuple[str, tuple[int, ...]]]:
                 yield f"{at}.{part}.bias", shape[:1]
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> Mapping[str, Any]:
     """A configuration file: one JSON object."""
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))

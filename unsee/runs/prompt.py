@@ -104,6 +104,8 @@ def load_prompt(folder: str | Path) -> Prompt:
     folder = Path(folder)
     weights, missing = folder / WEIGHTS, f"holds no prompt ({WEIGHTS} and {CARD}); is the run finished?"
     if not weights.is_file():
+        if (folder / "result.json").is_file():
+            raise RunError(f"{folder}: a finished run whose method tunes no prompt; its scores are in result.json")
         raise RunError(f"{folder}: {missing}")
     card = read_record(PromptCard, folder / CARD, missing)
     try:
