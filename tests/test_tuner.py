@@ -159,7 +159,7 @@ def test_a_prompt_for_another_model_is_refused(model, data, tmp_path):
         unsee.load_prompt(tmp_path / "run").classify(other, data.test)
 
 
-def test_a_torn_or_changed_prompt_is_refused(model, data, tmp_path):
+def test_a_damaged_or_changed_prompt_is_refused(model, data, tmp_path):
     tune(model, data, tmp_path / "run")
     weights = tmp_path / "run" / "prompt.safetensors"
     content = weights.read_bytes()

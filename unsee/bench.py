@@ -5,7 +5,7 @@ Three ways to answer the same question, the confidences of a candidate prompt on
 (a) ours: the exact evaluator of `models/text_tower.py`, image features encoded once;
 (b) the strongest common practice: image features encoded once, every class at 77 positions through
     `transformers`, in batches;
-(c) the published way: for each candidate the model is built anew, every training and validation image is
+(c) the published way: for each candidate the model is built again, every training and validation image is
     encoded again, and every class is encoded at 77 positions.
 
 The weights are random and of ViT-B/16's size: time does not depend on their values.

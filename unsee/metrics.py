@@ -32,8 +32,8 @@ def answers(confidences: Floats) -> Ints:
 
 def label_mask_answers(confidences: Floats, forget: Mask) -> Ints:
     """The top class among the names that are kept: forgetting without tuning. (n, c) -> (n,)."""
-    struck = np.where(forget, -np.inf, confidences)
-    top: Ints = struck.argmax(axis=-1)
+    kept = np.where(forget, -np.inf, confidences)
+    top: Ints = kept.argmax(axis=-1)
     return top
 
 

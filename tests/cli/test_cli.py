@@ -100,7 +100,7 @@ def test_classify_shows_answers_without_and_with_the_prompt(run_unsee, finished,
     assert len(answers[0]["before"]) == 10
 
 
-def test_resume_goes_on_to_a_larger_budget(run_unsee, image_folder, tmp_path):
+def test_resume_continues_to_a_larger_budget(run_unsee, image_folder, tmp_path):
     out = tmp_path / "run"
     options = ["--forget", "cat", "--iterations", 4, "--budget", 30, "--out", out, "--json"]
     assert json.loads(run_unsee("forget", image_folder, *options)[1])["ledger"]["candidates"] == 30
@@ -189,7 +189,7 @@ def test_damaged_runs_are_refused_in_one_line(run_unsee, finished, tmp_path):
     code, _, err = run_unsee("resume", copy)
     assert (code, err.count("\n")) == (1, 1)
     assert "line 1 is damaged" in err
-    (copy / "prompt.safetensors").write_bytes(b"torn")
+    (copy / "prompt.safetensors").write_bytes(b"damaged")
     assert run_unsee("evaluate", copy)[0] == 1
     (copy / "config.json").write_text("{}")
     assert run_unsee("resume", copy)[0] == 1

@@ -11,7 +11,7 @@ import pytest
 import unsee
 from unsee import DataError
 from unsee.cli import main
-from unsee.data import NAMED, whereabouts
+from unsee.data import NAMED, list_data_sets
 from unsee.data.names import IMAGENET30
 
 NAMES = ["cifar10", "cifar10-batch5", "cifar100", "cub200", "imagenet30", "imagenet"]
@@ -57,7 +57,7 @@ def test_a_set_that_is_there_is_found_without_listing_it(tmp_path):
     scanned = []
     watching = True
     sys.addaudithook(lambda event, given: watching and event == "os.scandir" and scanned.append(os.fspath(given[0])))
-    found = {row["name"]: row.get("form") for row in whereabouts(tmp_path)}
+    found = {row["name"]: row.get("form") for row in list_data_sets(tmp_path)}
     watching = False
     assert found == dict.fromkeys(["demo", *NAMES]) | dict.fromkeys(["cifar100", "imagenet30", "imagenet"], "folders")
     assert not [folder for folder in scanned if "train" in os.path.relpath(folder, tmp_path)]

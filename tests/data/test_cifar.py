@@ -1,4 +1,4 @@
-"""CIFAR-10 written in its true on-disk forms, whole, torn and malicious."""
+"""CIFAR-10 written in its true on-disk forms, whole, damaged and malicious."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_damaged_batch_is_refused(tmp_path, pixels, labels, seals):
         cifar.load_cifar10(tmp_path, seals)
 
 
-def test_torn_sheets_and_labels_are_refused(tmp_path, pixels, labels, seals):
+def test_damaged_sheets_and_labels_are_refused(tmp_path, pixels, labels, seals):
     write_sheets(tmp_path, pixels, labels)
     sheet = tmp_path / "data_batch_1.png"
     sheet.write_bytes(sheet.read_bytes()[:1000])
@@ -132,7 +132,11 @@ def test_a_malicious_pickle_runs_nothing(tmp_path, pixels, labels):
         with pytest.raises(DataError, match="refused, it holds more than data"):
             read_pickle(tmp_path / "batch")
     assert not marker.exists()
-    for content, message in ((b"", "torn"), (pickle.dumps([1]), "not a dictionary"), (pickle.dumps({})[:3], "torn")):
+    for content, message in (
+        (b"", "damaged"),
+        (pickle.dumps([1]), "not a dictionary"),
+        (pickle.dumps({})[:3], "damaged"),
+    ):
         (tmp_path / "batch").write_bytes(content)
         with pytest.raises(DataError, match=message):
             read_pickle(tmp_path / "batch")
@@ -146,7 +150,7 @@ def test_a_malicious_pickle_runs_nothing(tmp_path, pixels, labels):
 def test_named_sets_are_looked_for_in_the_data_folder(tmp_path, pixels, labels):
     with pytest.raises(DataError, match="get it with: unsee data get cifar10"):
         unsee.load_data("cifar10", data_dir=tmp_path)
-    with pytest.raises(DataError, match="say where cifar10 lies"):
+    with pytest.raises(DataError, match="say where cifar10 is"):
         unsee.load_data("cifar10")
     write_binary(tmp_path / "cifar10", pixels, labels)
     assert len(unsee.load_data("cifar10", data_dir=tmp_path).train) == 50_000
@@ -187,7 +191,7 @@ def served(tmp_path):
         thread.join()
 
 
-def test_a_torn_download_is_gone_on_with_and_verified(served, tmp_path):
+def test_an_interrupted_download_is_resumed_and_verified(served, tmp_path):
     folder, address, asked = served
     content = bytes(range(256)) * 100
     (folder / "file").write_bytes(content)
@@ -205,7 +209,7 @@ def test_a_torn_download_is_gone_on_with_and_verified(served, tmp_path):
 def test_a_wrong_download_never_gets_its_name(served, tmp_path):
     folder, address, _ = served
     (folder / "file").write_bytes(b"something else")
-    with pytest.raises(DataError, match="it is torn or was changed"):
+    with pytest.raises(DataError, match="it is incomplete or was changed"):
         fetch.download(f"{address}/file", tmp_path / "file", "md5", "0" * 32)
     assert not (tmp_path / "file").exists()
     assert not (tmp_path / "file.part").exists()
@@ -229,10 +233,10 @@ def test_archives_are_unpacked_whole_and_never_outside(tmp_path):
     with pytest.raises(DataError, match="outside"):
         fetch._unpack(archive("bad.tgz", {"../evil.txt": b"e"}), goal, lambda name: name)
     assert not (tmp_path / "evil.txt").exists()
-    torn = tmp_path / "torn.tgz"
-    torn.write_bytes((tmp_path / "good.tgz").read_bytes()[:40])
+    damaged = tmp_path / "damaged.tgz"
+    damaged.write_bytes((tmp_path / "good.tgz").read_bytes()[:40])
     with pytest.raises(DataError, match="damaged archive"):
-        fetch._unpack(torn, goal, lambda name: name)
+        fetch._unpack(damaged, goal, lambda name: name)
 
 
 def test_the_embedded_images_are_cifar10s_and_balanced():

@@ -1,4 +1,4 @@
-"""CIFAR-100 in its official forms, written byte for byte as they are; whole, torn and malicious."""
+"""CIFAR-100 in its official forms, written byte for byte as they are; whole, damaged and malicious."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ def test_a_malicious_pickle_runs_nothing(python_form, tmp_path):
     assert not marker.exists()
 
 
-def test_torn_and_strange_batches_are_one_clear_line(python_form, binary_form, tmp_path):
+def test_damaged_and_strange_batches_are_one_clear_line(python_form, binary_form, tmp_path):
     whole = (python_form / "cifar-100-python" / "test").read_bytes()
     for number, (content, message) in enumerate(
         (
-            (whole[: len(whole) // 2], r"test: torn or no CIFAR batch"),
-            (b"", "test: torn or no CIFAR batch"),
+            (whole[: len(whole) // 2], r"test: damaged, or not a CIFAR batch"),
+            (b"", "test: damaged, or not a CIFAR batch"),
             (pickle.dumps({b"labels": [1]}), "test: holds no list of 'fine_labels'"),
             (pickle.dumps({b"fine_labels": [1, 2]}), "the labels of test are damaged"),
             (pickle.dumps({b"fine_labels": [100] * 10_000}), "the labels of test are damaged"),

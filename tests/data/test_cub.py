@@ -66,7 +66,11 @@ def test_images_are_not_opened_to_list_them(root):
         ("images", lambda s: s.replace("5 002", "four 002"), r"images\.txt, line 5: wanted a number and a text"),
         ("images", lambda s: s.replace("5 002", "4 002"), r"images\.txt, line 5: number 4 came before, on line 4"),
         ("images", lambda s: "", r"images\.txt: empty"),
-        ("image_class_labels", lambda s: s[:-5], r"image_class_labels\.txt: torn, image 12 of images\.txt \(line 12\)"),
+        (
+            "image_class_labels",
+            lambda s: s[:-5],
+            r"image_class_labels\.txt: damaged, image 12 of images",
+        ),
         ("image_class_labels", lambda s: s.replace("7 2", "7 9"), r"image_class_labels\.txt, line 7: '9' is no class"),
         ("image_class_labels", lambda s: s.replace("7 2", "7 x"), r"image_class_labels\.txt, line 7: 'x' is no class"),
         ("image_class_labels", lambda s: s.replace("7 2", "7 3"), r"images\.txt, line 7: image 7 is '002\..*not 003\."),
@@ -83,7 +87,7 @@ def test_images_are_not_opened_to_list_them(root):
         ),
     ],
 )
-def test_torn_and_inconsistent_index_files_name_file_and_line(root, name, change, message):
+def test_damaged_and_inconsistent_index_files_name_file_and_line(root, name, change, message):
     path = root / f"{name}.txt"
     path.write_text(change(path.read_text()))
     with pytest.raises(DataError, match=message) as caught:

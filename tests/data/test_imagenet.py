@@ -145,14 +145,17 @@ def test_train_and_val_must_have_the_same_classes(folders):
     ("change", "message"),
     [
         (lambda s: s[: len(s) // 2], r"LOC_val_solution\.csv"),
-        (lambda s: "".join(s.splitlines(keepends=True)[:-1]), "torn, it has no label for val/ILSVRC2012_val_00000012"),
+        (
+            lambda s: "".join(s.splitlines(keepends=True)[:-1]),
+            "it has no label for val/ILSVRC2012_val_00000012",
+        ),
         (lambda s: s.replace("n01484850", "n09999999", 1), r"csv, line 3: 'n09999999' is none of the 6 classes"),
         (lambda s: s.replace("00000003,", "00000099,"), r"csv, line 4: the image ILSVRC2012_val_00000099 is not in"),
         (lambda s: s.replace("00000003,", "00000002,"), r"csv, line 4: the image ILSVRC2012_val_00000002 came before"),
         (lambda s: s.replace("00000003,", "00000003"), r"csv, line 4: "),
     ],
 )
-def test_torn_label_files_name_file_and_line(flat, change, message):
+def test_damaged_label_files_name_file_and_line(flat, change, message):
     path = flat / "LOC_val_solution.csv"
     path.write_text(change(path.read_text()))
     with pytest.raises(DataError, match=message) as caught:
@@ -182,7 +185,7 @@ def test_torn_label_files_name_file_and_line(flat, change, message):
         ("imagenet_class_index.json", b'{"0": "tench"}', r"entry '0': must be like"),
     ],
 )
-def test_torn_name_files_name_file_and_line(folders, name, content, message):
+def test_damaged_name_files_name_file_and_line(folders, name, content, message):
     (folders / "LOC_synset_mapping.txt").unlink()
     (folders / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:

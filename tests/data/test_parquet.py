@@ -92,7 +92,7 @@ def test_labels_are_read_though_the_images_are_destroyed(folder, labels):
     data = load_cifar10(folder)
     assert np.array_equal(data.train.labels, labels["train"])
     assert data.train.read(2999).size == (32, 32)
-    with pytest.raises(DataError, match=r"train-00000-of-00001\.parquet: torn or no parquet file") as caught:
+    with pytest.raises(DataError, match=r"train-00000-of-00001\.parquet: damaged, or not a parquet file") as caught:
         data.train.read(3000)
     assert "\n" not in str(caught.value)
 
@@ -108,7 +108,7 @@ def test_a_row_that_is_no_image_is_named(folder):
         test.read(9_999)
 
 
-def test_what_is_torn_or_strange_is_one_clear_line(folder, labels):
+def test_what_is_damaged_or_strange_is_one_clear_line(folder, labels):
     path = folder / "plain_text" / "test-00000-of-00001.parquet"
     whole = path.read_bytes()
 
@@ -119,7 +119,7 @@ def test_what_is_torn_or_strange_is_one_clear_line(folder, labels):
 
     for content in (whole[: len(whole) // 2], b"", b"PAR1"):
         path.write_bytes(content)
-        refused(r"test-00000-of-00001\.parquet: torn or no parquet file")
+        refused(r"test-00000-of-00001\.parquet: damaged, or not a parquet file")
     images = pa.array([{"bytes": PNGS[0], "path": None}] * 3, IMG)
     for columns, message in (
         ({"img": images}, "has no column 'label'"),

@@ -46,7 +46,7 @@ def test_every_descent_keeps_the_search_contract(name):
     assert np.array_equal(zs, run())
 
 
-def test_a_restored_descent_goes_on_as_if_never_stopped():
+def test_a_restored_descent_continues_as_if_never_stopped():
     whole, first = SEARCHES["gradient"](), SEARCHES["gradient"]()
     for _ in range(20):
         whole.tell(whole.ask(), np.zeros(1))

@@ -96,7 +96,7 @@ def test_a_pretrained_start_needs_weights_and_is_left_out_without():
     assert {"weights": "weights/vit"} in [requests[0].settings for _, _, requests in given]
 
 
-def test_a_torn_experiment_says_what_is_wrong():
+def test_a_damaged_experiment_says_what_is_wrong():
     with pytest.raises(InputError, match="experiment x"):
         parse_experiment("x", "title = ")
     with pytest.raises(InputError, match="experiment x"):

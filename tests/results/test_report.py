@@ -214,7 +214,7 @@ def test_the_path_is_printed_and_the_default_is_report_html(runs, tmp_path, monk
 def test_a_run_without_answers_or_picture_is_reported_without_them(runs, tmp_path):
     old = shutil.copytree(runs["lcs", 0], tmp_path / "old")
     (old / "answers.safetensors").unlink()
-    (old / "picture.png").write_bytes(b"torn")
+    (old / "picture.png").write_bytes(b"damaged")
     with (old / "journal.jsonl").open("a") as out:
         out.write('{"generation": 4, "cand')
     words = Page(write_report([old], tmp_path / "report.html")[0]).words
@@ -233,20 +233,20 @@ def refused(capsys, tmp_path, *arguments):
 
 
 def test_what_cannot_be_reported_is_one_clear_line(runs, tmp_path, capsys):
-    torn = shutil.copytree(runs["lcs", 0], tmp_path / "torn")
-    (torn / "result.json").unlink()
+    damaged = shutil.copytree(runs["lcs", 0], tmp_path / "damaged")
+    (damaged / "result.json").unlink()
     page = tmp_path / "report.html"
-    assert f"continue it with: unsee resume {torn}" in refused(capsys, tmp_path, torn, "-o", page)
+    assert f"continue it with: unsee resume {damaged}" in refused(capsys, tmp_path, damaged, "-o", page)
     assert "holds no run" in refused(capsys, tmp_path, tmp_path / "nothing", "-o", page)
-    (torn / "result.json").write_text('{"method": "lcs"}')
-    assert "preset is missing" in refused(capsys, tmp_path, torn, "-o", page)
+    (damaged / "result.json").write_text('{"method": "lcs"}')
+    assert "preset is missing" in refused(capsys, tmp_path, damaged, "-o", page)
     good = runs["lcs", 0]
     assert "is a folder" in refused(capsys, tmp_path, good, "-o", tmp_path)
-    assert "must end in .html" in refused(capsys, tmp_path, good, "-o", torn / "config.json")
+    assert "must end in .html" in refused(capsys, tmp_path, good, "-o", damaged / "config.json")
     assert "--also takes png, svg, csv, tex, not 'pdf'" in refused(capsys, tmp_path, good, "-o", page, "--also", "pdf")
     (tmp_path / "file").write_text("")
     assert "cannot write" in refused(capsys, tmp_path, good, "-o", tmp_path / "file" / "report.html")
-    shutil.copy(good / "result.json", torn)
-    shutil.copy(runs["zero-shot", 0] / "config.json", torn)
-    (torn / "answers.safetensors").write_bytes(b"torn")
-    assert "damaged" in refused(capsys, tmp_path, torn, "-o", page)
+    shutil.copy(good / "result.json", damaged)
+    shutil.copy(runs["zero-shot", 0] / "config.json", damaged)
+    (damaged / "answers.safetensors").write_bytes(b"damaged")
+    assert "damaged" in refused(capsys, tmp_path, damaged, "-o", page)

@@ -45,28 +45,28 @@ def losses(run):
 def kill_and_resume(start, model_folder, image_folder, tmp_path, kind, generations, kills):
     options = ["--model", model_folder, "--forget", "airplane,cat", "--shots", 2, "--iterations", generations]
     options += ["--set", f"search={kind}", "--set", "rank=3", "--cache-dir", tmp_path / "cache"]
-    whole, torn = tmp_path / "whole", tmp_path / "torn"
-    begin = ["forget", image_folder, *options, "--out", torn]
-    go_on = ["resume", torn, "--cache-dir", tmp_path / "cache"]
+    whole, damaged = tmp_path / "whole", tmp_path / "damaged"
+    begin = ["forget", image_folder, *options, "--out", damaged]
+    carry_on = ["resume", damaged, "--cache-dir", tmp_path / "cache"]
     finish(start("forget", image_folder, *options, "--out", whole))
     chance = random.Random(kind)
     done = landed = 0
     for _ in range(kills):
-        running = start(*(go_on if (torn / "config.json").exists() else begin))
+        running = start(*(carry_on if (damaged / "config.json").exists() else begin))
         aim = done + chance.randint(0, max(1, 2 * generations // kills))
-        while running.is_alive() and written(torn) < min(aim, generations - 1):
+        while running.is_alive() and written(damaged) < min(aim, generations - 1):
             time.sleep(0.002)
         time.sleep(chance.random() * 0.03)
         running.kill()
         running.join()
-        done = written(torn)
+        done = written(damaged)
         landed += 0 < done < generations
-    finish(start(*go_on))
+    finish(start(*carry_on))
     assert landed, "no kill came in the middle"
-    assert losses(torn) == losses(whole)
+    assert losses(damaged) == losses(whole)
     for name in ("prompt.safetensors", "prompt.json"):
-        assert (torn / name).read_bytes() == (whole / name).read_bytes()
-    results = [json.loads((run / "result.json").read_text()) for run in (torn, whole)]
+        assert (damaged / name).read_bytes() == (whole / name).read_bytes()
+    results = [json.loads((run / "result.json").read_text()) for run in (damaged, whole)]
     assert results[0]["test"] == results[1]["test"]
     assert results[0]["ledger"]["candidates"] == results[1]["ledger"]["candidates"] == generations * 20
 

@@ -53,11 +53,11 @@ def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_jso
 @click.pass_context
 def data(context: click.Context, data_dir: Path | None, as_json: bool) -> None:
     """List data sets: which are there, where they are, how to get the rest."""
-    from unsee.data import whereabouts
+    from unsee.data import list_data_sets
 
     context.obj = data_dir
     if context.invoked_subcommand is None:
-        make_console(as_json).data_sets(whereabouts(data_folder(data_dir)))
+        make_console(as_json).data_sets(list_data_sets(data_folder(data_dir)))
 
 
 @data.command("show")
@@ -66,9 +66,9 @@ def data(context: click.Context, data_dir: Path | None, as_json: bool) -> None:
 @click.pass_context
 def data_show(context: click.Context, name: str, data_dir: Path | None, as_json: bool) -> None:
     """Show all about one data set: the files that are looked for, where, and how to get them."""
-    from unsee.data import whereabouts
+    from unsee.data import list_data_sets
 
-    known = {row["name"]: row for row in whereabouts(data_folder(data_dir or context.obj))}
+    known = {row["name"]: row for row in list_data_sets(data_folder(data_dir or context.obj))}
     if name not in known:
         raise InputError(unknown("data set", name, known))
     make_console(as_json).data_set(known[name])

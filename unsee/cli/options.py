@@ -1,4 +1,4 @@
-"""Options that several commands take, and what they stand for: a console, data, a model."""
+"""Options that several commands take, and what they give: a console, data, a model."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unsee.data.catalogue import NAMED, Known, whereabouts
+from unsee.data.catalogue import NAMED, NamedDataSet, list_data_sets
 from unsee.data.demo import load_demo
 from unsee.data.folder import load_folder
 from unsee.errors import DataError, unknown
 from unsee.types import Data
 
-__all__ = ["NAMED", "Known", "load_data", "load_folder", "whereabouts"]
+__all__ = ["NAMED", "Known", "list_data_sets", "load_data", "load_folder"]
 
 
 def load_data(name: str | Path, *, seed: int = 0, data_dir: str | Path | None = None) -> Data:
@@ -24,7 +24,7 @@ def load_data(name: str | Path, *, seed: int = 0, data_dir: str | Path | None = 
         return load_demo()
     if text in NAMED:
         if data_dir is None:
-            raise DataError(f"say where {text} lies: data_dir (or --data-dir)")
+            raise DataError(f"say where {text} is: data_dir (or --data-dir)")
         return _load(NAMED[text], Path(data_dir).expanduser())
     path = Path(text).expanduser()
     if path.is_dir():
@@ -34,7 +34,7 @@ def load_data(name: str | Path, *, seed: int = 0, data_dir: str | Path | None = 
     )
 
 
-def _load(known: Known, data_dir: Path) -> Data:
+def _load(known: NamedDataSet, data_dir: Path) -> Data:
     place = data_dir / known.folder
     if known.find(place) is None:
         raise DataError(f"{known.name} is not in {place}; get it with: {known.how_to_get(place)}")

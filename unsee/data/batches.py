@@ -34,7 +34,7 @@ class Layout:
     test: tuple[str, ...]
     size: Mapping[str, int]  # images in a batch
     forms: Mapping[str, tuple[str, str, tuple[str, ...]]]  # form -> (folder, ending, further files)
-    anew: str  # how to get it again
+    again: str  # how to get it again
     pixel_seals: Mapping[str, str] = field(default_factory=dict)  # sha256 of a batch's pixels, whatever the form
     file_seals: Mapping[str, str] = field(default_factory=dict)  # md5 of a python batch's file
 
@@ -72,7 +72,7 @@ class BatchSource:
 
 
 def find_batches(layout: Layout, folder: Path) -> str | None:
-    """Which form of the batches lies in this folder, if any is whole."""
+    """Which form of the batches is in this folder, if any is complete."""
     for form, (below, suffix, more) in layout.forms.items():
         wanted = (*(part + suffix for part in (*layout.train, *layout.test)), *more)
         if all((folder / below / name).is_file() for name in wanted):
@@ -104,7 +104,7 @@ def _sealed(layout: Layout, form: str, path: Path, part: str) -> Pixels:
     if pixels.shape != shape:
         raise DataError(f"{path}: holds pixels of shape {pixels.shape}, not {shape}")
     if seal is not None and hashlib.sha256(pixels.tobytes()).hexdigest() != seal:
-        raise DataError(f"{path}: its pixels are not {layout.title}'s (checksum); {layout.anew}")
+        raise DataError(f"{path}: its pixels are not {layout.title}'s (checksum); {layout.again}")
     return pixels
 
 
@@ -112,7 +112,9 @@ def _binary(layout: Layout, path: Path, size: int) -> Pixels:
     """Records of label bytes and 3072 colour bytes, channel by channel."""
     raw, record = np.fromfile(path, dtype=np.uint8), layout.label_bytes + 3072
     if raw.size != size * record:
-        raise DataError(f"{path}: is {raw.size} bytes long, not {size * record}; it is torn or no {layout.title} batch")
+        raise DataError(
+            f"{path}: is {raw.size} bytes long, not {size * record}; it is damaged, or not a {layout.title} batch"
+        )
     return raw.reshape(size, record)
 
 
@@ -130,7 +132,7 @@ def _binary_labels(layout: Layout, files: tuple[Path, ...], size: int) -> Labels
 def _python_pixels(layout: Layout, path: Path, part: str) -> Pixels:
     content, seal = path.read_bytes(), layout.file_seals.get(part)
     if seal is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() != seal:
-        raise DataError(f"{path}: is not {layout.title}'s (its md5 is not {seal}); {layout.anew}")
+        raise DataError(f"{path}: is not {layout.title}'s (its md5 is not {seal}); {layout.again}")
     shape, found = (layout.size[part], 3072), read_pickle(path, content)
     data = _entry(found, "data")
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != shape:

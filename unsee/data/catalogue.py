@@ -22,13 +22,13 @@ CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedDataSet:
     """A data set that is looked for by name."""
 
     name: str
     folder: str  # below the data folder
     layout: str  # what is looked for in it
-    page: str  # where it is handed out
+    page: str  # where it is published
     archives: Mapping[str, str]  # file -> md5, "" where none is published
     get: str  # what to do to have it, with places for {archives}, {page} and {place}
     find: Callable[[Path], str | None]  # folder -> the form it holds, if any; cheap
@@ -63,7 +63,7 @@ class Known:
         return f"{what}; wanted there: {self.layout}. --data-dir names another data folder"
 
 
-def whereabouts(data_dir: Path) -> list[Mapping[str, Any]]:
+def list_data_sets(data_dir: Path) -> list[Mapping[str, Any]]:
     """Every data set that has a name, the embedded one first."""
     about = "embedded: 3,000 images of CIFAR-10"
     embedded = {"name": "demo", "found": True, "place": "embedded", "short": "–", "where": str(FOLDER), "get": about}
@@ -76,10 +76,10 @@ def cifar10_batch5(folder: Path) -> Data:
     return dataclasses.replace(data, name="cifar10-batch5", train=data.train.subset(np.arange(40_000, 50_000)))
 
 
-_CIFAR10 = Known(
+_CIFAR10 = NamedDataSet(
     name="cifar10",
     folder="cifar10",
-    layout="cifar-10-batches-bin/, cifar-10-batches-py/, data_batch_1..5.png (as unsee data get writes them), plain_text/*.parquet (Hugging "
+    layout="cifar-10-batches-bin/, cifar-10-batches-py/, data_batch_1..5.png, plain_text/*.parquet (Hugging "
     "Face's uoft-cs/cifar10), or train/<class>/* and test/<class>/*",
     page=CIFAR_PAGE,
     archives={
@@ -100,7 +100,7 @@ _EVERY = (
         find=partial(find_batches, TEN),  # other forms need not keep the order of the batches
         load=cifar10_batch5,
     ),
-    Known(
+    NamedDataSet(
         name="cifar100",
         folder="cifar100",
         layout="cifar-100-python/, cifar-100-binary/, cifar100/*.parquet (Hugging Face's uoft-cs/cifar100), or "
@@ -114,7 +114,7 @@ _EVERY = (
         find=find_cifar100,
         load=load_cifar100,
     ),
-    Known(
+    NamedDataSet(
         name="cub200",
         folder="cub200",
         layout="CUB_200_2011/ with images/, classes.txt, images.txt, image_class_labels.txt, train_test_split.txt",
@@ -124,7 +124,7 @@ _EVERY = (
         find=find_cub200,
         load=load_cub200,
     ),
-    Known(
+    NamedDataSet(
         name="imagenet30",
         folder="imagenet30",
         layout="one_class_train/<class>/* and one_class_test/<class>/*",
@@ -134,7 +134,7 @@ _EVERY = (
         find=find_imagenet30,
         load=load_imagenet30,
     ),
-    Known(
+    NamedDataSet(
         name="imagenet",
         folder="imagenet",
         layout="train/<synset>/*, val/<synset>/* (or val/*.JPEG with LOC_val_solution.csv or val.txt), and the class "
@@ -149,4 +149,4 @@ _EVERY = (
         load=load_imagenet,
     ),
 )
-NAMED: dict[str, Known] = {known.name: known for known in _EVERY}
+NAMED: dict[str, NamedDataSet] = {known.name: known for known in _EVERY}

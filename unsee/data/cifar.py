@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the forms they are handed out in.
+"""CIFAR-10 and CIFAR-100 in the forms in which they are published.
 
 | form    | CIFAR-10                                                 | CIFAR-100                         |
 |---------|----------------------------------------------------------|-----------------------------------|
@@ -9,8 +9,8 @@
 | folders | train/<class>/*, test/<class>/*                          | the same                          |
 
 The first three hold the same images in the same order. Python batches are pickles, read without executing anything.
-Labels are read at once; a batch of pixels only when one of its images is asked for, and held to its checksum where one
-is known: CIFAR-10's pixels in the first three forms, CIFAR-100's files in the python form.
+Labels are read at once; a batch of pixels only when one of its images is asked for, and its checksum is verified where
+one is known: CIFAR-10's pixels in the first three forms, CIFAR-100's files in the python form.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TEN = Layout(
         "python": ("cifar-10-batches-py", "", ()),
         "sheets": ("", ".png", ("train_lables.json", "test_lables.json")),
     },
-    anew="get it anew: unsee data get cifar10",
+    again="get it again: unsee data get cifar10",
     pixel_seals={
         "data_batch_1": "fc115a3de050d667b88cbd5b0b9612ebf996c54230fe7758f3a14bb5af9a1c27",
         "data_batch_2": "89e609b642f687bc796fa3bfa4211005582a0e8131d463d996d11ddb297d312e",
@@ -62,21 +62,21 @@ HUNDRED = Layout(
     test=("test",),
     size={"train": 50_000, "test": 10_000},
     forms={"python": ("cifar-100-python", "", ()), "binary": ("cifar-100-binary", ".bin", ())},
-    anew="unpack cifar-100-python.tar.gz anew",
+    again="unpack cifar-100-python.tar.gz again",
     # No true pixels could be had where this was written, so only the official files' own checksums are known.
     file_seals={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
 )
-# Where the parquet files lie in a copy of the Hugging Face repository, and what their columns are called.
+# Where the parquet files are in a copy of the Hugging Face repository, and what their columns are called.
 _PARQUET = {"CIFAR-10": ("plain_text", "label"), "CIFAR-100": ("cifar100", "fine_label")}
 
 
 def find_cifar10(folder: Path) -> str | None:
-    """Which form of CIFAR-10 lies in this folder, if any."""
+    """Which form of CIFAR-10 is in this folder, if any."""
     return _find(TEN, folder)
 
 
 def find_cifar100(folder: Path) -> str | None:
-    """Which form of CIFAR-100 lies in this folder, if any."""
+    """Which form of CIFAR-100 is in this folder, if any."""
     return _find(HUNDRED, folder)
 
 
@@ -133,4 +133,4 @@ def _check_names(layout: Layout, path: Path) -> None:
         return
     found = read_pickle(path).get(b"fine_label_names")
     if found != [name.replace(" ", "_").encode() for name in layout.class_names]:
-        raise DataError(f"{path}: its class names are not {layout.title}'s; {layout.anew}")
+        raise DataError(f"{path}: its class names are not {layout.title}'s; {layout.again}")

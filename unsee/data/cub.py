@@ -27,7 +27,7 @@ Lines = dict[int, tuple[int, str]]  # number -> (line it stands on, the rest of 
 
 
 def find_cub200(folder: Path) -> str | None:
-    """`archive` if the files of CUB-200-2011's archive lie in this folder."""
+    """`archive` if the files of CUB-200-2011's archive are in this folder."""
     return None if _root(folder) is None else "archive"
 
 
@@ -59,7 +59,7 @@ def load_cub200(folder: Path) -> Data:
 
 
 def _root(folder: Path) -> Path | None:
-    """Where the index files lie: in the archive's own folder, or right here."""
+    """The folder of the index files: the archive's own, or this one."""
     for root in (folder / "CUB_200_2011", folder):
         if (root / "images").is_dir() and all((root / name).is_file() for name in INDEX):
             return root
@@ -102,7 +102,7 @@ def _same_images(path: Path, found: Lines, images: Lines) -> None:
             raise DataError(f"{path}, line {line}: image {number} is not in {INDEX[1]}")
     for number, (line, _) in images.items():
         if number not in found:
-            raise DataError(f"{path}: torn, image {number} of {INDEX[1]} (line {line}) is not in it")
+            raise DataError(f"{path}: damaged, image {number} of {INDEX[1]} (line {line}) is not in it")
 
 
 def _numbered(path: Path) -> Lines:

@@ -77,7 +77,7 @@ def _npm(folder: Path, say: Say, url: str) -> None:
 
 
 def download(url: str, target: Path, kind: str, digest: str, say: Say = lambda text: None) -> None:
-    """A file from a URL; a torn download is gone on with, and only a verified one gets its name."""
+    """A file from a URL; an interrupted download is resumed, and only a verified one gets its name."""
     part = target.with_name(target.name + ".part")
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
@@ -105,7 +105,7 @@ def check_digest(path: Path, kind: str, digest: str) -> None:
     with path.open("rb") as content:
         found = hashlib.file_digest(content, kind).hexdigest()
     if found != digest:
-        raise DataError(f"{path.name}: {kind} is {found}, not {digest}; it is torn or was changed")
+        raise DataError(f"{path.name}: {kind} is {found}, not {digest}; it is incomplete or was changed")
 
 
 def _unpack(archive: Path, folder: Path, place: Callable[[str], str | None]) -> None:

@@ -38,7 +38,7 @@ def read_classes(
 ) -> Images:
     """The images of `<root>/<part>/<class>/`, class by class in the order of the folders given.
 
-    names: what the classes are called, else their folders' names with spaces for underscores. deep: images may lie in
+    names: what the classes are called, else their folders' names with spaces for underscores. deep: images may be in
     folders below the class's.
     """
     if not folders:

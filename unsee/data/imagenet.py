@@ -1,7 +1,7 @@
 """ImageNet-1k (ILSVRC2012) and ImageNet30, class folders both.
 
 ImageNet: `train/<synset>/*` and `val/<synset>/*`, in the folder itself, in its `images/` (CoOp) or in its
-`ILSVRC/Data/CLS-LOC/` (Kaggle). Validation images may also lie flat in `val/`, with their labels in one of
+`ILSVRC/Data/CLS-LOC/` (Kaggle). Validation images may also be directly in `val/`, with their labels in one of
 
 | file                 | a line                                                            |
 |----------------------|-------------------------------------------------------------------|
@@ -36,7 +36,7 @@ LABELS = ("LOC_val_solution.csv", "val.txt")
 
 
 def find_imagenet(folder: Path) -> str | None:
-    """`folders` or `flat val`, by how ImageNet's validation images lie in this folder; no listing is made."""
+    """`folders` or `flat val`, by how ImageNet's validation images are stored in this folder; no listing is made."""
     root = _root(folder)
     if root is None:
         return None
@@ -63,7 +63,7 @@ def load_imagenet(folder: Path) -> Data:
 
 
 def find_imagenet30(folder: Path) -> str | None:
-    """`folders` if ImageNet30's two folders lie in this one."""
+    """`folders` if ImageNet30's two folders are in this one."""
     return "folders" if all((folder / f"one_class_{part}").is_dir() for part in ("train", "test")) else None
 
 
@@ -103,7 +103,9 @@ def _label_file(folder: Path, root: Path) -> Path:
         for place in (folder, root):
             if (place / name).is_file():
                 return place / name
-    raise DataError(f"{root / 'val'}: images lie flat but their labels are missing; looked for {', '.join(LABELS)}")
+    raise DataError(
+        f"{root / 'val'}: images are not in class folders, and their labels are missing; looked for {', '.join(LABELS)}"
+    )
 
 
 def _flat(root: Path, path: Path, synsets: Sequence[str], class_names: Sequence[str], every: Sequence[str]) -> Images:
@@ -130,7 +132,7 @@ def _flat(root: Path, path: Path, synsets: Sequence[str], class_names: Sequence[
 def _all_labelled(path: Path, where: Mapping[str, str], found: Mapping[str, int]) -> None:
     for image, file in where.items():
         if image not in found:
-            raise DataError(f"{path}: torn, it has no label for {file}")
+            raise DataError(f"{path}: damaged, it has no label for {file}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str]]:

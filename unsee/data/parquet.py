@@ -23,7 +23,7 @@ from unsee.images import Images, decode, labelled
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Images whose files lie in a column `<column>.bytes`, numbered through all row groups of all shards."""
+    """Images whose files are in a column `<column>.bytes`, numbered through all row groups of all shards."""
 
     column: str
     groups: tuple[tuple[Path, int, int], ...]  # shard, row group in it, number of its first row in the shard
@@ -116,7 +116,7 @@ def _read(path: Path, column: str, group: int | None = None) -> Any:
     except KeyError:
         raise DataError(f"{path}: has no column {column!r}") from None
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: torn or no parquet file ({str(error).splitlines()[0]})") from None
+        raise DataError(f"{path}: damaged, or not a parquet file ({str(error).splitlines()[0]})") from None
 
 
 def _row_groups(path: Path, column: str) -> list[int]:
@@ -129,7 +129,7 @@ def _row_groups(path: Path, column: str) -> list[int]:
                 raise DataError(f"{path}: has no column {column + '.bytes'!r}")
             return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: torn or no parquet file ({str(error).splitlines()[0]})") from None
+        raise DataError(f"{path}: damaged, or not a parquet file ({str(error).splitlines()[0]})") from None
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ def read_pickle(path: Path, content: bytes | None = None) -> dict[Any, Any]:
     except _Refused as error:
         raise DataError(f"{path}: refused, it holds more than data ({error})") from None
     except Exception as error:  # damaged pickles raise nearly anything
-        raise DataError(f"{path}: torn or no CIFAR batch ({type(error).__name__})") from None
+        raise DataError(f"{path}: damaged, or not a CIFAR batch ({type(error).__name__})") from None
     if not isinstance(found, dict):
         raise DataError(f"{path}: no CIFAR batch (not a dictionary)")
     return found

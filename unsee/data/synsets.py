@@ -1,4 +1,4 @@
-"""What ImageNet's classes are called: a name for each synset, read from a file that lies beside the images.
+"""What ImageNet's classes are called: a name for each synset, read from a file beside the images.
 
 | file                      | a class                                            | where it comes from        |
 |---------------------------|----------------------------------------------------|----------------------------|
@@ -7,7 +7,7 @@
 | imagenet_class_index.json | `"0": ["n01440764", "tench"]`                      | Keras                      |
 
 The first file that is there is used. A class goes by the first of its comma-separated names. Where two share it, each
-of them that has another name which is nobody's first goes by that; what is still shared gets the synset behind it:
+of them takes another of its names that is no class's first name; what is still shared gets the synset behind it:
 maillot and tank suit, crane (n02012849) and crane (n03126707).
 """
 

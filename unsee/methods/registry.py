@@ -1,7 +1,7 @@
 """Every method, by name: what it is, what it sees of the model, what it costs, and its settings.
 
 The rows of the paper's tables, and a few more. A method that asks the black box is given as many image queries as the
-paper's method has; one that sees more than answers follows a schedule of its own.
+paper's method has; one that sees more than answers follows its own schedule.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The tower is causal and read at the end-of-text token (EOT), so for prompts
 * in the first layer the names' queries, keys and values do not depend on the contexts: once per binding;
 * in the last layer only EOT is computed; everything else only lends its keys and values.
 
-A population is one batch. All rows of a step, contexts and names alike, lie in one matrix, so each
+A population is one batch. All rows of a step, contexts and names alike, are in one matrix, so each
 linear map is one large product; only attention looks at who is who. Works under autograd (white-box
 baselines need gradients) and in inference mode.
 """

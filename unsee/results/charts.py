@@ -62,7 +62,7 @@ def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_l
 def bars(names: Sequence[str], before: Sequence[float], after: Sequence[float], forgotten: Sequence[bool]) -> Figure:
     """Accuracy of each class, as fractions, before and after; forgotten classes first.
 
-    With many classes a point a class, before against after. NaN is a class without images.
+    With many classes, one point per class: before against after. NaN is a class without images.
     """
     gone = np.asarray(forgotten, dtype=np.bool_)
     old, new = 100 * np.asarray(before, dtype=np.float64), 100 * np.asarray(after, dtype=np.float64)
@@ -133,7 +133,7 @@ def _lines(axes: Axes, series: Sequence[Series], names: Sequence[str]) -> None:
         if s.spread is not None and len(x) <= MANY_POINTS:
             axes.errorbar(x, y, np.array(s.spread), label=s.name, capsize=3, **look)
             continue
-        first = every * names.index(s.name) // len(names)  # markers of lines that lie on each other do not
+        first = every * names.index(s.name) // len(names)  # markers of lines that coincide do not
         axes.plot(x, y, label=s.name, markevery=(min(first, len(x) - 1), every), **look)
         if s.spread is not None:
             spread = np.array(s.spread, dtype=np.float64)
