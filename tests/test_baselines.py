@@ -48,7 +48,7 @@ def test_a_trainable_copy_answers_as_the_model_does_and_is_apart_from_it(model, 
 
 
 def test_finetuning_learns_the_kept_classes(model, data):
-    tuner = PromptTuner(FORGET, "finetune", shots=4, iterations=40, weight_rate=1e-3).fit(model, data)
+    tuner = PromptTuner(FORGET, "finetune", shots=4, iterations=20, weight_rate=1e-3).fit(model, data)
     assert tuner.score(data.test).acc_mem > tuner.evaluate(data.test).zero_shot.acc_mem + 0.2
 
 
