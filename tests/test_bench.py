@@ -4,7 +4,6 @@ import json
 from functools import cache
 
 import pytest
-import transformers
 
 from unsee.bench import Setting, measure, overhead
 from unsee.cli import main
@@ -14,6 +13,8 @@ from unsee.cli.console import Console
 @pytest.fixture(scope="module", autouse=True)
 def small():
     """One layer in each tower instead of twelve; the weights drawn and the matrix product measured once."""
+    import transformers  # not above: transformers puts another module in its own place when first used
+
     full, one = transformers.CLIPConfig, {"num_hidden_layers": 1}
 
     def config(vision_config):

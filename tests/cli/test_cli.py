@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -207,21 +207,24 @@ def test_every_command_explains_itself(capsys, command):
     assert "Usage: unsee" in capsys.readouterr().out
 
 
-def test_an_interrupted_run_exits_with_130_and_can_be_resumed(model_folder, image_folder, tmp_path):
+def run_in_process(arguments, errors):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    os.dup2(os.open(errors, os.O_CREAT | os.O_WRONLY), sys.stderr.fileno())
+    sys.exit(main(arguments))
+
+
+def test_an_interrupted_run_exits_with_130_and_can_be_resumed(processes, model_folder, image_folder, tmp_path):
     arguments = ["forget", image_folder, "--model", model_folder, "--forget", "cat", "--out", tmp_path / "run"]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "unsee.cli", *map(str, arguments), "--no-cache"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
-    )
+    errors = tmp_path / "errors.txt"
+    running = processes.Process(target=run_in_process, args=([*map(str, arguments), "--no-cache"], errors))
+    running.start()
     journal = tmp_path / "run" / "journal.jsonl"
-    while running.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
+    while running.is_alive() and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
         time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
-    assert running.returncode == 130
+    os.kill(running.pid, signal.SIGINT)
+    running.join(timeout=60)
+    err = errors.read_text()
+    assert running.exitcode == 130
     assert "unsee resume" in err
     assert "Traceback" not in err
     done = journal.read_text().count("\n")

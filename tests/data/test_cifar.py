@@ -9,6 +9,7 @@ import json
 import pickle
 import tarfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,9 +68,31 @@ def write_sheets(folder, pixels, labels):
 FORMS = {"binary": write_binary, "python": write_python, "sheets": write_sheets}
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, pixels, labels):
+    """Writes a form once, and gives a folder of links to its files: to damage a file, replace the link."""
+    wholes = {}
+
+    def write(form, folder):
+        if form not in wholes:
+            wholes[form] = tmp_path_factory.mktemp(form)
+            FORMS[form](wholes[form], pixels, labels)
+        for file in filter(Path.is_file, wholes[form].rglob("*")):
+            link = folder / file.relative_to(wholes[form])
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+
+    return write
+
+
+def replace(path, content):
+    path.unlink()
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_images_labels_and_names(form, tmp_path, pixels, labels, seals):
-    FORMS[form](tmp_path, pixels, labels)
+def test_every_form_gives_the_same_images_labels_and_names(form, written, tmp_path, pixels, labels, seals):
+    written(form, tmp_path)
     assert cifar.find_cifar10(tmp_path) == form
     data = cifar.load_cifar10(tmp_path, seals)
     assert data.class_names == CIFAR10
@@ -81,19 +104,19 @@ def test_every_form_gives_the_same_images_labels_and_names(form, tmp_path, pixel
     assert data.train.digest(3) != data.train.digest(4)
 
 
-def test_pixels_are_read_batch_by_batch_and_only_when_needed(tmp_path, pixels, labels, seals):
-    write_binary(tmp_path, pixels, labels)
+def test_pixels_are_read_batch_by_batch_and_only_when_needed(written, tmp_path, seals):
+    written("binary", tmp_path)
     data = cifar.load_cifar10(tmp_path, seals)
     data.train.read(20_001)
     assert set(data.train.source._kept) == {2}
 
 
-def test_a_damaged_batch_is_refused(tmp_path, pixels, labels, seals):
-    write_binary(tmp_path, pixels, labels)
+def test_a_damaged_batch_is_refused(written, tmp_path, seals):
+    written("binary", tmp_path)
     batch = tmp_path / "cifar-10-batches-bin" / "data_batch_2.bin"
     content = bytearray(batch.read_bytes())
     content[500] ^= 1
-    batch.write_bytes(content)
+    replace(batch, content)
     data = cifar.load_cifar10(tmp_path, seals)
     data.train.read(0)
     with pytest.raises(DataError, match=r"data_batch_2\.bin: its pixels are not CIFAR-10's"):
@@ -103,16 +126,16 @@ def test_a_damaged_batch_is_refused(tmp_path, pixels, labels, seals):
         cifar.load_cifar10(tmp_path, seals)
 
 
-def test_damaged_sheets_and_labels_are_refused(tmp_path, pixels, labels, seals):
-    write_sheets(tmp_path, pixels, labels)
+def test_damaged_sheets_and_labels_are_refused(written, tmp_path, seals):
+    written("sheets", tmp_path)
     sheet = tmp_path / "data_batch_1.png"
-    sheet.write_bytes(sheet.read_bytes()[:1000])
+    replace(sheet, sheet.read_bytes()[:1000])
     with pytest.raises(DataError, match=r"data_batch_1\.png: damaged"):
         cifar.load_cifar10(tmp_path, seals).train.read(0)
-    (tmp_path / "test_lables.json").write_text("[1, 2")
+    replace(tmp_path / "test_lables.json", b"[1, 2")
     with pytest.raises(DataError, match=r"test_lables\.json: damaged"):
         cifar.load_cifar10(tmp_path, seals)
-    (tmp_path / "test_lables.json").write_text("[1, 2]")
+    replace(tmp_path / "test_lables.json", b"[1, 2]")
     with pytest.raises(DataError, match="labels of test_batch are damaged"):
         cifar.load_cifar10(tmp_path, seals)
 
@@ -125,7 +148,7 @@ class Bomb:
         return (open, (str(self.marker), "w"))
 
 
-def test_a_malicious_pickle_runs_nothing(tmp_path, pixels, labels):
+def test_a_malicious_pickle_runs_nothing(written, tmp_path):
     marker = tmp_path / "ran"
     for content in ({b"data": Bomb(marker)}, Bomb(marker)):
         (tmp_path / "batch").write_bytes(pickle.dumps(content))
@@ -140,19 +163,19 @@ def test_a_malicious_pickle_runs_nothing(tmp_path, pixels, labels):
         (tmp_path / "batch").write_bytes(content)
         with pytest.raises(DataError, match=message):
             read_pickle(tmp_path / "batch")
-    write_python(tmp_path, pixels, labels)
+    written("python", tmp_path)
     for content, message in (({b"labels": [0] * 10_000}, "no uint8 'data'"), ({b"labels": 5}, "no list of 'labels'")):
-        (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps(content))
+        replace(tmp_path / "cifar-10-batches-py" / "data_batch_1", pickle.dumps(content))
         with pytest.raises(DataError, match=message):
             cifar.load_cifar10(tmp_path).train.read(0)
 
 
-def test_named_sets_are_looked_for_in_the_data_folder(tmp_path, pixels, labels):
+def test_named_sets_are_looked_for_in_the_data_folder(written, tmp_path, labels):
     with pytest.raises(DataError, match="get it with: unsee data get cifar10"):
         unsee.load_data("cifar10", data_dir=tmp_path)
     with pytest.raises(DataError, match="say where cifar10 is"):
         unsee.load_data("cifar10")
-    write_binary(tmp_path / "cifar10", pixels, labels)
+    written("binary", tmp_path / "cifar10")
     assert len(unsee.load_data("cifar10", data_dir=tmp_path).train) == 50_000
     held_out = unsee.load_data("cifar10-batch5", data_dir=tmp_path)
     assert np.array_equal(held_out.train.labels, labels[4])

@@ -165,7 +165,7 @@ def test_damaged_label_files_name_file_and_line(flat, change, message):
     with pytest.raises(DataError, match="damaged, it is no text"):
         load_imagenet(flat)
     path.unlink()
-    with pytest.raises(DataError, match=r"labels are missing; looked for LOC_val_solution\.csv, val\.txt"):
+    with pytest.raises(DataError, match=r"have no labels; looked for LOC_val_solution\.csv, val\.txt"):
         load_imagenet(flat)
     (flat / "val.txt").write_text("490\n361\n")  # the development kit's ground truth under that name
     with pytest.raises(DataError, match=r"val\.txt, line 1: wanted a file and its label, found '490'"):

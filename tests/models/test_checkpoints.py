@@ -8,6 +8,7 @@ import time
 import warnings
 import zipfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,9 @@ OUTSIDE = {
 }
 
 
-def clip(activation: str = "quick_gelu", vision=VISION):
+@cache
+def clip(activation: str = "quick_gelu", wide: bool = False):
+    vision = WIDE if wide else VISION
     return make_clip(TEXT | {"hidden_act": activation}, vision | {"hidden_act": activation}, projection=64, seed=3)
 
 
@@ -300,7 +303,7 @@ def test_open_clip_weights_with_the_text_tower_apart_load_to_the_same_logits(qui
 @pytest.mark.parametrize(("architecture", "activation"), [("ViT-B-32", "gelu"), ("ViT-B-32-quickgelu", "quick_gelu")])
 @pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
 def test_a_named_architecture_and_its_weights_load_to_the_same_logits(tmp_path, architecture, activation, name):
-    model = clip(activation, WIDE)
+    model = clip(activation, wide=True)
     model.save_pretrained(tmp_path)
     state = openai_names(model.state_dict())
     save_file(state, tmp_path / name) if name.endswith("safetensors") else torch.save(state, tmp_path / name)

@@ -33,7 +33,7 @@ def mini(cache):
 
 
 @pytest.fixture(scope="module")
-def demo():
+def demo(demo_features):
     return unsee.load_data("demo")
 
 
@@ -51,6 +51,14 @@ def test_it_recognises_the_embedded_images_under_plain_prompts(bound, demo):
     for template in (TEMPLATE, "a blurry photo of a {}.", "{}."):
         accuracy = (bound.zero_shot(template).argmax(axis=1) == demo.test.labels).mean()
         assert accuracy >= 0.88, template
+
+
+@pytest.mark.slow
+def test_it_recognises_all_embedded_images():
+    demo = unsee.load_data("demo")
+    assert len(demo.test) == 2000
+    found = unsee.load_model("mini").bind(demo.test, demo.class_names).zero_shot(TEMPLATE)
+    assert (found.argmax(axis=1) == demo.test.labels).mean() >= 0.88
 
 
 def test_its_text_tower_is_clips(mini):

@@ -83,7 +83,7 @@ def written(run):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_killed_twice_ends_with_the_same_bytes(start, model_folder, image_folder, tmp_path, kind):
-    kill_and_resume(start, model_folder, image_folder, tmp_path, kind, generations=60, kills=2)
+    kill_and_resume(start, model_folder, image_folder, tmp_path, kind, generations=40, kills=2)
 
 
 @pytest.mark.slow
