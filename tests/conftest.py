@@ -5,7 +5,6 @@ The models here are tiny: a second thread would spend its time waiting, and wait
 
 from __future__ import annotations
 
-import dataclasses
 import multiprocessing
 import os
 
@@ -61,22 +60,6 @@ def processes():
 
 
 @pytest.fixture(scope="session")
-def features_folder(tmp_path_factory):
+def demo_features(tmp_path_factory):
+    """A cache folder for features of the embedded images: encoding them takes 15 seconds of CPU time, once."""
     return tmp_path_factory.mktemp("features")
-
-
-@pytest.fixture(scope="module")
-def demo_features(features_folder):
-    """A cache folder for features of the embedded images; of their test images, only every fourth is there.
-
-    Encoding all of them takes 15 seconds of CPU time.
-    """
-    load = unsee.load_data.__globals__["load_demo"]
-
-    def load_fewer():
-        data = load()
-        return dataclasses.replace(data, test=data.test.subset(range(0, len(data.test), 4)))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(unsee.load_data.__globals__, "load_demo", load_fewer)
-        yield features_folder

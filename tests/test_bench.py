@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from unsee.bench import Setting, measure, overhead
+from unsee.bench import BenchSize, measure, overhead
 from unsee.cli import main
 from unsee.cli.console import Console
 
@@ -28,7 +28,7 @@ def small():
 
 
 def test_every_way_is_timed_on_the_same_question(capsys):
-    found = measure([Setting(2, 2, 3)])
+    found = measure([BenchSize(2, 2, 3)])
     (row,) = found["settings"]
     assert row["ratio_vs_77"] > 1
     assert row["ratio_vs_published"] > 1

@@ -14,7 +14,7 @@ import pytest
 
 import unsee
 from unsee.cli import cli
-from unsee.runs.records import FILES
+from unsee.runs.records import RECORDS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -119,7 +119,7 @@ def test_published_schemas_are_those_of_the_code():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     published = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "schemas").iterdir()}
-    assert len(published) == len(FILES)
+    assert len(published) == len(RECORDS)
     assert published == module.schemas(), "run: python docs/schemas.py"
 
 

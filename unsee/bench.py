@@ -42,7 +42,7 @@ IMAGE_BATCH = 32
 
 
 @dataclass(frozen=True)
-class Setting:
+class BenchSize:
     """One of the paper's sizes: classes, contexts, and images of its few-shot train and validation sets."""
 
     classes: int
@@ -50,7 +50,7 @@ class Setting:
     images: int
 
 
-PAPER = (Setting(10, 4, 320), Setting(100, 16, 800), Setting(200, 16, 400), Setting(1000, 16, 2000))
+PAPER_SIZES = (BenchSize(10, 4, 320), BenchSize(100, 16, 800), BenchSize(200, 16, 400), BenchSize(1000, 16, 2000))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def machine() -> dict[str, object]:
 
 
 def measure(
-    settings: Sequence[Setting] = PAPER, *, against: bool = True, say: Callable[[str], None] = lambda text: None
+    settings: Sequence[BenchSize] = PAPER_SIZES, *, against: bool = True, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, object]:
     """All timings; `against` also times (b) and (c), which takes most of the time."""
     subject = Subject()
@@ -122,7 +122,7 @@ class Subject:
         tower = text_tower(dict(self.clip.state_dict()), sizes)
         self.model = LocalModel("random ViT-B/16", tower, ClipTokenizer(), RandomFeatures(), 100.0)
 
-    def time(self, setting: Setting, against: bool) -> Timing:
+    def time(self, setting: BenchSize, against: bool) -> Timing:
         names = [(CIFAR10 if setting.classes <= 10 else CIFAR100)[i % 100] for i in range(setting.classes)]
         generator = np.random.default_rng(0)
         contexts = generator.normal(0, 0.02, (POPULATION, setting.contexts, 512)).astype(np.float32)

@@ -102,14 +102,14 @@ class Settings:
         return dataclasses.asdict(self)
 
 
-NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 
 
 def check_names(given: Mapping[str, Value]) -> None:
     """Refuses settings that do not exist."""
     for name in given:
-        if name not in NAMES:
-            raise InputError(unknown("setting", name, sorted(NAMES)))
+        if name not in SETTING_NAMES:
+            raise InputError(unknown("setting", name, sorted(SETTING_NAMES)))
 
 
 def parse_settings(pairs: Mapping[str, str]) -> dict[str, Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
@@ -15,6 +16,7 @@ def version() -> str:
     return _version("unsee") or "0"
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of what results depend on."""
     found = {name: _version(name) for name in RECORDED}

@@ -204,11 +204,11 @@ def test_data_lists_what_is_there_and_how_to_get_the_rest(tmp_path, capsys):
 
 
 def test_the_embedded_images_stand_for_cifar10(tmp_path, capsys, monkeypatch, cache):
-    text = (experiments.FOLDER / "table-main.toml").read_text(encoding="utf-8")
+    text = (experiments.TABLES / "table-main.toml").read_text(encoding="utf-8")
     start = text.index('[[rows]]\nname = "Zero-Shot"')
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "table-main.toml").write_text(text[: text.index('[[rows]]\nname = "BBT"', start)])
-    monkeypatch.setattr(experiments, "FOLDER", tmp_path / "e")
+    monkeypatch.setattr(experiments, "TABLES", tmp_path / "e")
     arguments = ["reproduce", "table-main", "--data", "demo", "--out", str(tmp_path / "runs"), "--seeds", "0,1"]
     assert main([*arguments, "--cache-dir", str(cache), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["experiments"]

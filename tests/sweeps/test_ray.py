@@ -91,6 +91,7 @@ def test_a_cluster_that_is_not_there_is_named_at_once(address, model, data, tmp_
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.slow
 def test_a_workers_error_is_the_users_one_line(model, data, tmp_path):
     pytest.importorskip("ray")
     wrong = RunRequest("lcs", 0, ("catt",), "paper", {"shots": 2})

@@ -36,15 +36,15 @@ def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_jso
     At the paper's settings, on random weights of ViT-B/16's size: this evaluator; all classes at 77 positions
     through transformers with cached image features; and the published way, which encodes all images again.
     """
-    from unsee.bench import PAPER, measure, overhead
+    from unsee.bench import PAPER_SIZES, measure, overhead
 
     console = make_console(as_json)
     if only_overhead:
         console.overhead(overhead(say=console.say))
         return
-    chosen = [setting for setting in PAPER if not classes or setting.classes in classes]
+    chosen = [setting for setting in PAPER_SIZES if not classes or setting.classes in classes]
     if not chosen:
-        raise InputError(f"--classes is one of {', '.join(str(setting.classes) for setting in PAPER)}")
+        raise InputError(f"--classes is one of {', '.join(str(setting.classes) for setting in PAPER_SIZES)}")
     console.timings(measure(chosen, against=not ours_only, say=console.say))
 
 

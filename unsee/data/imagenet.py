@@ -25,7 +25,7 @@ import numpy as np
 
 from unsee.data.folder import class_folders, list_images, official_folders, read_classes
 from unsee.data.names import IMAGENET30
-from unsee.data.synsets import read_names
+from unsee.data.synsets import read_synset_names
 from unsee.data.texts import read_text
 from unsee.errors import DataError
 from unsee.images import FileSource, Images, labelled
@@ -48,7 +48,7 @@ def load_imagenet(folder: Path) -> Data:
     root = _root(folder)
     if root is None:
         raise DataError(f"no ImageNet in {folder}: it has no train/ and val/; unsee data says how to get it")
-    names = read_names(folder)
+    names = read_synset_names(folder)
     synsets = class_folders(root / "train")
     for synset in synsets:
         if synset not in names:
@@ -104,7 +104,7 @@ def _label_file(folder: Path, root: Path) -> Path:
             if (place / name).is_file():
                 return place / name
     raise DataError(
-        f"{root / 'val'}: images are not in class folders, and their labels are missing; looked for {', '.join(LABELS)}"
+        f"{root / 'val'}: images are not in class folders, and have no labels; looked for {', '.join(LABELS)}"
     )
 
 

@@ -22,16 +22,16 @@ from pathlib import Path
 from unsee.data.texts import read_text
 from unsee.errors import DataError
 
-FILES = ("classnames.txt", "LOC_synset_mapping.txt", "imagenet_class_index.json")
+NAME_FILES = ("classnames.txt", "LOC_synset_mapping.txt", "imagenet_class_index.json")
 SYNSET = re.compile(r"n\d{8}")
 Synonyms = Mapping[str, tuple[str, ...]]
 
 
-def read_names(folder: Path) -> dict[str, str]:
+def read_synset_names(folder: Path) -> dict[str, str]:
     """Synset -> class name, all different, in the order of the synsets."""
-    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    path = next((folder / name for name in NAME_FILES if (folder / name).is_file()), None)
     if path is None:
-        raise DataError(f"{folder}: no file with ImageNet's class names; looked for {', '.join(FILES)}")
+        raise DataError(f"{folder}: no file with ImageNet's class names; looked for {', '.join(NAME_FILES)}")
     text = read_text(path)
     return distinct(_from_json(path, text) if path.suffix == ".json" else _from_lines(path, text))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unsee.errors import ModelError
-from unsee.models.weights import State
+from unsee.models.weights import Weights
 
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -55,7 +55,7 @@ class Checkpoint:
     patch: int
     eos: int | None  # the token whose output is the text embedding; None: the highest id (OpenAI, old configs)
     preprocess: Preprocess
-    state: State = field(repr=False)
+    state: Weights = field(repr=False)
     folder: Path | None = None  # that may have tokenizer files
 
 
@@ -114,7 +114,7 @@ def expected(c: Checkpoint) -> Iterable[tuple[str, tuple[int, ...]]]:
                 yield f"{at}.{part}.bias", shape[:1]
 
 
-def read_config(path: Path) -> Mapping[str, Any]:
+def read_json(path: Path) -> Mapping[str, Any]:
     """A configuration file: one JSON object."""
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))

@@ -26,10 +26,10 @@ from unsee.models.checkpoint_record import (
     TowerSizes,
     check,
     expected,
-    read_config,
+    read_json,
 )
 from unsee.models.open_clip import architecture_names, read_open_clip_file, read_open_clip_folder, read_openai_file
-from unsee.models.weights import State, floats, read_weights
+from unsee.models.weights import Weights, floats, read_weights
 
 __all__ = [
     "OPENAI_MEAN",
@@ -70,7 +70,7 @@ def read_checkpoint(name: str) -> Checkpoint:
 
 
 def _hugging_face(folder: Path) -> Checkpoint:
-    config = read_config(folder / "config.json")
+    config = read_json(folder / "config.json")
     kind = config.get("model_type")
     if kind != "clip":
         raise ModelError(f"{folder / 'config.json'}: model_type is {kind!r}, not 'clip'")
@@ -111,7 +111,7 @@ def _hf_preprocess(folder: Path, image: int) -> Preprocess:
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return Preprocess(image, image)
-    config = read_config(path)
+    config = read_json(path)
     size, crop = config.get("size", image), config.get("crop_size", image)
     if isinstance(size, dict):
         size = size.get("shortest_edge") or size.get("height") or image
@@ -121,13 +121,13 @@ def _hf_preprocess(folder: Path, image: int) -> Preprocess:
     return Preprocess(int(size), int(crop), tuple(mean), tuple(std))
 
 
-def _hf_weights(folder: Path) -> State:
+def _hf_weights(folder: Path) -> Weights:
     for stem in ("model.safetensors", "pytorch_model.bin"):
         if (folder / stem).is_file():
             return read_weights(folder / stem)
         index = folder / f"{stem}.index.json"
         if index.is_file():
-            shards = sorted(set(read_config(index).get("weight_map", {}).values()))
+            shards = sorted(set(read_json(index).get("weight_map", {}).values()))
             return {key: value for shard in shards for key, value in read_weights(folder / shard).items()}
     raise ModelError(f"{folder}: no model.safetensors or pytorch_model.bin")
 

@@ -15,7 +15,7 @@ from unsee.models.local import LocalModel
 from unsee.models.text_tower import Layer, TextTower
 from unsee.models.tokenizers import find_tokenizer
 from unsee.models.vision import VisionTransformer
-from unsee.models.weights import State
+from unsee.models.weights import Weights
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -57,7 +57,7 @@ def from_checkpoint(
     return LocalModel(name, tower, tokenizer, vision, scale, cache, reads_highest=checkpoint.eos is None)
 
 
-def text_tower(state: State, sizes: TowerSizes, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TextTower:
+def text_tower(state: Weights, sizes: TowerSizes, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TextTower:
     """Makes a text tower of weights with Hugging Face's names."""
 
     def get(name: str) -> Tensor:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from unsee.errors import ModelError
-from unsee.models.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Checkpoint, Preprocess, TowerSizes, read_config
-from unsee.models.weights import State, floats, read_weights
+from unsee.models.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Checkpoint, Preprocess, TowerSizes, read_json
+from unsee.models.weights import Weights, floats, read_weights
 
 # Vision head width, then what the weights must have: vision width and patch size.
 ARCHITECTURES: dict[str, tuple[int, int, int]] = {
@@ -34,7 +34,7 @@ def read_openai_file(path: Path) -> Checkpoint:
 
 def read_open_clip_folder(folder: Path) -> Checkpoint:
     """The checkpoint in a folder with `open_clip_config.json`."""
-    config = read_config(folder / "open_clip_config.json")
+    config = read_json(folder / "open_clip_config.json")
     model = config.get("model_cfg", {})
     vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
     _refuse_unusual(folder / "open_clip_config.json", vision, text)
@@ -135,7 +135,7 @@ def _refuse_unusual(path: Path, vision: Mapping[str, Any], text: Mapping[str, An
 
 def _from_openai_names(
     source: str,
-    state: State,
+    state: Weights,
     quick_gelu: bool,
     vision_head: int,
     text_heads: int | None,
@@ -209,8 +209,8 @@ _IN_BLOCK = {
 _TOWERS = {"transformer.resblocks.": "text_model", "visual.transformer.resblocks.": "vision_model"}
 
 
-def _renamed(state: State) -> State:
-    out: State = {}
+def _renamed(state: Weights) -> Weights:
+    out: Weights = {}
     for key, value in state.items():
         if key in _RENAMED:
             out[_RENAMED[key]] = value

@@ -13,7 +13,7 @@ from PIL import Image
 from unsee.errors import ModelError
 from unsee.images import BACKGROUND, as_rgb
 from unsee.models.checkpoint_record import Checkpoint, Preprocess, is_buffer
-from unsee.models.weights import State
+from unsee.models.weights import Weights
 from unsee.types import Floats
 from unsee.versions import EPOCH
 
@@ -115,13 +115,13 @@ class VisionTransformer:
             return found
 
 
-def _image_weights(checkpoint: Checkpoint) -> State:
+def _image_weights(checkpoint: Checkpoint) -> Weights:
     """The image tower's weights, without buffers."""
     towers = ("vision_model.", "visual_projection.")
     return {k: v for k, v in checkpoint.state.items() if k.startswith(towers) and not is_buffer(k)}
 
 
-def _load(model: torch.nn.Module, weights: State, source: str) -> None:
+def _load(model: torch.nn.Module, weights: Weights, source: str) -> None:
     """Loads exactly these weights: one too many or too few is an error, as the tower starts from unset memory."""
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)

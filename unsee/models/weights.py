@@ -15,10 +15,10 @@ from torch import Tensor
 
 from unsee.errors import ModelError
 
-State = dict[str, Tensor]
+Weights = dict[str, Tensor]
 
 
-def read_weights(path: Path) -> State:
+def read_weights(path: Path) -> Weights:
     """Reads the tensors of a file; no code in it is run."""
     try:
         if path.suffix == ".safetensors":
@@ -49,7 +49,7 @@ def _is_torchscript(path: Path) -> bool:
         return any(name.endswith("constants.pkl") or "/code/" in name for name in archive.namelist())
 
 
-def _torchscript(path: Path) -> State:
+def _torchscript(path: Path) -> Weights:
     """The tensors of a TorchScript archive by their dotted names; its code is not read."""
     with zipfile.ZipFile(path) as archive:
         root = next(name for name in archive.namelist() if name.endswith("/data.pkl")).removesuffix("data.pkl")
@@ -115,6 +115,6 @@ def _named(part: object, prefix: str) -> Iterable[tuple[str, Tensor]]:
             yield from _named(value, f"{prefix}{name}.")
 
 
-def floats(state: State) -> State:
+def floats(state: Weights) -> Weights:
     """The weights in float32, copied so that memory is aligned and sums are equal to the last bit for every format."""
     return {k: v.to(torch.float32, copy=True) if v.is_floating_point() else v for k, v in state.items()}

@@ -19,10 +19,16 @@ from unsee.runs.records import ResultRecord
 from unsee.settings import Value
 from unsee.sweeps.sweep import RunRequest
 
-FOLDER = Path(__file__).parent / "tables"
+TABLES = Path(__file__).parent / "tables"
 SHARE = 0.4  # of the classes, the first ones: what the paper forgets unless it says otherwise
 STANDS_FOR = {"demo": "cifar10", "cifar10-batch5": "cifar10"}  # other images of one of the paper's sets
-NAMES = {"h": "H", "err_for": "Err_for", "acc_mem": "Acc_mem", "train_acc_mem": "Acc_mem, shots", "minutes": "minutes"}
+COLUMN_NAMES = {
+    "h": "H",
+    "err_for": "Err_for",
+    "acc_mem": "Acc_mem",
+    "train_acc_mem": "Acc_mem, shots",
+    "minutes": "minutes",
+}
 LEVEL = "level"  # the label of a figure's row that does not depend on x
 
 
@@ -98,14 +104,14 @@ class ResultLine:
 
 def experiment_names() -> list[str]:
     """All tables and figures."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(path.stem for path in TABLES.glob("*.toml"))
 
 
 def load_experiment(name: str) -> Experiment:
     """The table or figure of this name."""
     if name not in experiment_names():
         raise InputError(unknown("table or figure", name, experiment_names()))
-    return parse_experiment(name, (FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return parse_experiment(name, (TABLES / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def parse_experiment(name: str, text: str) -> Experiment:

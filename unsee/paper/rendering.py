@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unsee.files import write_bytes
-from unsee.paper.experiments import LEVEL, NAMES, ResultLine
+from unsee.paper.experiments import COLUMN_NAMES, LEVEL, ResultLine
 from unsee.paper.reproduce import Reproduced
 from unsee.results.tables import Series, TextTable, as_csv, as_latex, as_markdown
 
@@ -21,7 +21,7 @@ def heading(found: Reproduced) -> str:
 def tabulate(found: Reproduced) -> TextTable:
     """Ours beside the paper's, mean ± standard deviation over seeds, in points."""
     e = found.experiment
-    columns = [text for c in e.columns for text in (f"{NAMES[c]}, {found.model}", "paper, CLIP")]
+    columns = [text for c in e.columns for text in (f"{COLUMN_NAMES[c]}, {found.model}", "paper, CLIP")]
     rows = []
     for line in found.lines:
         seen = min(line.seeds, 2)  # one seed has no spread
@@ -62,7 +62,7 @@ def _drawn(found: Reproduced) -> dict[str, bytes]:
             if lines[0].point == LEVEL:
                 values *= len(labels)
             series.append(Series(name, labels, [mean for mean, _ in values], [spread for _, spread in values]))
-        parts.append((f"{NAMES[column]} on {found.data}, {found.model}", series))
+        parts.append((f"{COLUMN_NAMES[column]} on {found.data}, {found.model}", series))
     figure = panels(parts, found.experiment.x, "percent")
     return {"png": as_png(figure), "svg": as_svg(figure).encode()}
 

@@ -28,7 +28,7 @@ from unsee.types import Generation, Ints
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
 STATE, ANSWERS, PICTURE, WEIGHTS = "checkpoint.safetensors", "answers.safetensors", "picture.png", "weights.safetensors"
 LOCK = ".lock"
-FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, "prompt.safetensors", "prompt.json", PICTURE, WEIGHTS)
+RUN_FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, "prompt.safetensors", "prompt.json", PICTURE, WEIGHTS)
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:
@@ -99,7 +99,7 @@ class RunFolder:
         state: what cannot be replayed, such as where a descent is after this generation.
         """
         if not self._begun:
-            for name in FILES:
+            for name in RUN_FILES:
                 (self.folder / name).unlink(missing_ok=True)
             write_record(self.folder / CONFIG, self.config)
             self._begun = True

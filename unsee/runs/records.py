@@ -135,7 +135,7 @@ class PromptCard(Record):
     sha256: str  # of prompt.safetensors
 
 
-FILES: dict[str, type[Record]] = {
+RECORDS: dict[str, type[Record]] = {
     "config.json": ConfigRecord,
     "result.json": ResultRecord,
     "prompt.json": PromptCard,
