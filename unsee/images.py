@@ -9,7 +9,7 @@ import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,7 @@ class FileSource:
 
     root: Path
     files: tuple[str, ...]  # relative to root
+    _digests: dict[int, tuple[tuple[int, int], bytes]] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -54,7 +55,15 @@ class FileSource:
         return self.files[i]
 
     def digest(self, i: int) -> bytes:
-        return hashlib.blake2b(self._bytes(i), digest_size=16).digest()
+        """Hash of the file. A run's identity and the feature cache both ask for it; an unchanged file is read once."""
+        try:
+            stat = (self.root / self.files[i]).stat()
+        except OSError as error:
+            raise ImageError(self.name(i), error.strerror or str(error)) from None
+        state = stat.st_mtime_ns, stat.st_size
+        if i not in self._digests or self._digests[i][0] != state:
+            self._digests[i] = state, hashlib.blake2b(self._bytes(i), digest_size=16).digest()
+        return self._digests[i][1]
 
     def read(self, i: int) -> Image.Image:
         return decode(self._bytes(i), self.name(i))
