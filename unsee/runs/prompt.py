@@ -103,6 +103,8 @@ def load_prompt(folder: str | Path) -> Prompt:
     """The prompt of a run folder; RunError if it is damaged or missing."""
     folder = Path(folder)
     weights, missing = folder / WEIGHTS, f"holds no prompt ({WEIGHTS} and {CARD}); is the run finished?"
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder")
     if not weights.is_file():
         if (folder / "result.json").is_file():
             raise RunError(f"{folder}: a finished run whose method tunes no prompt; its scores are in result.json")
