@@ -64,7 +64,7 @@ class PromptTuner:
 
         watch is called after every generation, say with sentences such as warnings.
         """
-        task = self._task(model, data)
+        task = self.task(model, data)
         config = describe_run(task)
         if out is None:
             return self._learn(task, config, None, watch, say)
@@ -91,7 +91,7 @@ class PromptTuner:
             lengths = {name: getattr(then, name) for name in EXTENDABLE}
             given = {name: value for name, value in (self.settings | longer).items() if value is not None}
             self.settings = {**self.settings, **lengths, **{k: v for k, v in given.items() if k in EXTENDABLE}}
-            task = self._task(model, data)
+            task = self.task(model, data)
             config = describe_run(task)
             _check_same(run, config)
             run.write_config(config)
@@ -181,7 +181,8 @@ class PromptTuner:
             warnings=tuple(self.warnings_),
         )
 
-    def _task(self, model: BlackBox, data: Data) -> Task:
+    def task(self, model: BlackBox, data: Data) -> Task:
+        """What `fit` will run on this model and data."""
         return make_task(model, data, self.forget, self.method, self.preset, self.seed, self.settings)
 
     def _bound(self, images: Images | BoundImages) -> BoundImages:

@@ -170,6 +170,8 @@ class Console:
 
     def sweep(self) -> SweepWatch:
         """A line for every run of a sweep, with the time left over all of it."""
+        from unsee.methods.forecast import duration
+
         started = time.monotonic()
 
         def watch(
@@ -180,7 +182,7 @@ class Console:
             parts = [f"{name} {request.method} seed {request.seed}", f"forgetting {len(request.forget)}"]
             what = ", ".join(parts + [f"{name} {value}" for name, value in request.settings.items()])
             self.say(
-                f"run {done} of {total}, about {_duration(left)} left: {what}: "
+                f"run {done} of {total}, about {duration(left)} left: {what}: "
                 f"H {100 * result.test.h:.2f} ({seconds:.0f} s)"
             )
 
@@ -327,12 +329,6 @@ class Console:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _listed(pairs: tuple[tuple[str, float], ...]) -> str:

@@ -69,6 +69,7 @@ def forget(
     folder with train/<class>/* and test/<class>/*, or with one folder per class.
     """
     from unsee.class_names import forget_mask, read_names
+    from unsee.methods.forecast import forecast
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
     from unsee.tuner import PromptTuner
@@ -84,6 +85,7 @@ def forget(
     forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
     loaded = read_model(model, console, **where)
     test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
+    console.say(forecast([tuner.task(loaded, images)]).sentence())
     with console.tuning() as watch:
         tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
     _finish(tuner, images, test, out, console)

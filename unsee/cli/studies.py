@@ -136,7 +136,7 @@ def reproduce(
             run = partial(run_on_ray, Worker(*parts), ray_address)
         else:
             run = partial(run_all, watch=shown.enter_context(console.tuning()), say=console.say)
-        found = run_experiments(wanted, numbers, pretrained=weights, run=run, watch=console.sweep())
+        found = run_experiments(wanted, numbers, pretrained=weights, run=run, watch=console.sweep(), say=console.say)
     console.reproduced(found, save_all(found, save) if save else [])
 
 

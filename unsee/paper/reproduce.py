@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from unsee.methods.forecast import forecast
+from unsee.methods.recorder import Say
 from unsee.paper.experiments import Experiment, ResultLine, TableRow, XPoint, requests_of, result_line
 from unsee.runs.folder import read_result
 from unsee.runs.records import ResultRecord
@@ -65,6 +67,7 @@ def reproduce(
     pretrained: Mapping[str, str] | None = None,
     run: Runner = run_all,
     watch: SweepWatch = lambda done, total, workspace, request, result, seconds: None,
+    say: Say = lambda text: None,
 ) -> list[Reproduced]:
     """Each table and figure in its workspace. A run that several of them need is made once."""
     planned = [
@@ -78,6 +81,9 @@ def reproduce(
         runs = {path: request for path, request in plan.runs().items() if not plan.workspace.has(request)}
         missing.setdefault(plan.workspace, {}).update(runs)
     done, total = 0, sum(map(len, missing.values()))
+    if total:
+        tasks = (workspace.task(request) for workspace, runs in missing.items() for request in runs.values())
+        say(forecast(tasks).sentence())
     for workspace, runs in missing.items():
         for request, result, seconds in run(workspace, list(runs.values())) if runs else ():
             done += 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unsee.class_names import forget_mask
 from unsee.errors import InputError, unknown
 from unsee.methods.cost import planned_cost, settings_for_queries
+from unsee.methods.forecast import forecast
 from unsee.methods.recorder import Say, Watch
 from unsee.methods.registry import METHODS, REFERENCE
 from unsee.results.summary import MethodSummary, summarize
@@ -48,6 +49,9 @@ def compare(
         first = RunRequest(method, seeds[0], names, preset, _allowed(method, given))
         equal = {**first.settings, **settings_for_queries(workspace.task(first), queries)}
         requests += [RunRequest(method, seed, names, preset, equal) for seed in seeds]
+    missing = [request for request in requests if not workspace.has(request)]
+    if missing:
+        say(forecast(map(workspace.task, missing)).sentence())
     results: dict[RunRequest, ResultRecord] = {}
     for request, result, seconds in run_all(workspace, requests, watch, say):
         results[request] = result

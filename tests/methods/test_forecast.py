@@ -1,0 +1,55 @@
+"""What a run will cost is said before it starts."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tests.test_tuner import Answering
+from unsee import PromptTuner
+from unsee.cli import main
+from unsee.methods.forecast import duration, forecast
+
+FORGET = ["airplane", "cat"]
+
+
+def test_the_forecast_counts_what_the_runs_then_spend(model, data):
+    tuners = [PromptTuner(FORGET, method, iterations=3, shots=2) for method in ("lcs", "coop", "zero-shot")]
+    said = forecast(tuner.task(model, data) for tuner in tuners)
+    ledgers = [tuner.fit(model, data).ledger_ for tuner in tuners]
+    assert said.runs == 3
+    assert said.candidates == sum(ledger.candidates for ledger in ledgers)
+    assert said.image_queries == sum(ledger.image_queries for ledger in ledgers)
+    assert said.untimed == 0
+    assert said.seconds > 0
+
+
+def test_a_model_that_is_not_here_is_asked_nothing(model, data):
+    asked = []
+
+    def answer(b, n, c):
+        asked.append(b)
+        return np.full((b, n, c), 1 / c, np.float32)
+
+    said = forecast([PromptTuner(FORGET, iterations=3, shots=2).task(Answering(model, answer), data)])
+    assert not asked
+    assert said.untimed == 1
+    assert said.sentence() == "planned: 60 candidates, 2,400 image queries"
+
+
+def test_forget_and_compare_say_it_first(model_folder, image_folder, tmp_path, capsys):
+    common = [str(image_folder), "--model", str(model_folder), "--forget", "cat", "--no-cache"]
+    assert main(["forget", *common, "--iterations", "3", "--shots", "2", "--out", str(tmp_path / "run")]) == 0
+    err = capsys.readouterr().err
+    assert re.match(r"planned: 60 candidates, 2,400 image queries, about \d+ s\n", err)
+    pairs = ["--set", "iterations=2", "--set", "shots=2"]
+    arguments = ["compare", *common, "--methods", "lcs,bbt", "--seeds", "0,1", *pairs, "--out", str(tmp_path / "runs")]
+    assert main(arguments) == 0
+    assert "planned: 4 runs, 160 candidates, 6,400 image queries, about" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert "planned" not in capsys.readouterr().err, "nothing is missing"
+
+
+def test_durations_are_in_words():
+    assert [duration(s) for s in (0.2, 40, 600, 7200)] == ["1 s", "40 s", "10 min", "2.0 h"]

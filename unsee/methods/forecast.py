@@ -1,0 +1,76 @@
+"""What runs will cost, said before they start: candidates, image queries, and the time they take on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsee.methods.cost import planned_cost
+from unsee.methods.registry import METHODS
+from unsee.methods.task import Task, make_origin
+from unsee.models.black_box import TellsLogs, bind
+
+FEW_IMAGES = 8  # a candidate's time is the text tower's; the number of images hardly matters
+STEP = 3.0  # a gradient step takes about three times as long as a candidate: forward, and backward
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What runs will ask of the model, and how long it will take."""
+
+    runs: int
+    candidates: int
+    image_queries: int
+    seconds: float
+    untimed: int  # runs that `seconds` leaves out: they train weights, or the model is not in this process
+
+    def sentence(self) -> str:
+        """For a person."""
+        parts = [f"{self.candidates:,} candidates", f"{self.image_queries:,} image queries"]
+        if self.runs > 1:
+            parts.insert(0, f"{self.runs} runs")
+        if self.untimed < self.runs:
+            parts.append(f"about {duration(self.seconds)}")
+        if 0 < self.untimed < self.runs:
+            parts.append(f"and {self.untimed} runs that take a time of their own")
+        return "planned: " + ", ".join(parts)
+
+
+def forecast(tasks: Iterable[Task]) -> Forecast:
+    """What these tasks will cost; times are measured on a few candidates of the same sizes."""
+    runs = candidates = queries = untimed = 0
+    seconds, known = 0.0, dict[tuple[int, int, int, int], float | None]()
+    for task in tasks:
+        cost, s = planned_cost(task), task.settings
+        sizes = (id(task.model), len(task.forget), s.contexts, s.population)
+        if sizes not in known:
+            known[sizes] = measure_candidate(task)
+        each = None if METHODS[s.method].sees in ("weights", "nothing") else known[sizes]
+        runs, candidates, queries = runs + 1, candidates + cost.candidates, queries + cost.image_queries
+        if each is None:
+            untimed += 1
+        else:
+            seconds += cost.candidates * each * (STEP if s.search == "gradient" else 1)
+    return Forecast(runs, candidates, queries, seconds, untimed)
+
+
+def measure_candidate(task: Task) -> float | None:
+    """Seconds that one candidate takes; None for a model that is not in this process, where asking has a price."""
+    bound = bind(task.model, task.data.train.subset(task.split.train[:FEW_IMAGES])).bound
+    if not isinstance(bound, TellsLogs):
+        return None
+    contexts = np.repeat(make_origin(task.settings, task.model)[None], task.settings.population, axis=0)
+    bound.log_confidences(contexts)  # the first time is slower
+    started = time.perf_counter()
+    bound.log_confidences(contexts)
+    return (time.perf_counter() - started) / len(contexts)
+
+
+def duration(seconds: float) -> str:
+    """A time in words: seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
