@@ -33,6 +33,7 @@ _COOP = _SLOPE | {"search": "gradient", "population": 1, "iterations": 800, "rat
 _WEIGHTS = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 100, "merit": "acc_mem"}
 _UNTUNED = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 1}
 _C_EMB = {"parametrization": "shared", "embedding_weight": 1.0}
+_NO_IMAGES = _C_EMB | {"with_images": 0.0, "memorize_weight": 0.0, "validate": "loss"}
 
 METHODS: dict[str, Method] = {
     "zero-shot": Method("the plain prompt, nothing tuned", _UNTUNED, own_schedule=True),
@@ -67,11 +68,16 @@ METHODS: dict[str, Method] = {
         own_schedule=True,
         planned_steps=True,
     ),
+    # "Only z is trainable", z being the forgotten classes' embeddings: the kept names stay under the plain prompt.
     "c-emb": Method(
         "forgetting from class embeddings, without images",
-        _C_EMB | {"with_images": 0.0, "memorize_weight": 0.0, "validate": "loss"},
+        _NO_IMAGES | {"applies_to": "forgotten"},
         "class embeddings",
     ),
+    "c-emb-all": Method(
+        "C-Emb with contexts before the kept names too (not in the paper)", _NO_IMAGES, "class embeddings"
+    ),
+    # One prompt for all names, as in LCS: the paper adds the C-Emb loss of the classes without images to LCS's own.
     "lcs+c-emb": Method(
         "LCS with images of half of the forgotten classes, C-Emb for the others",
         _C_EMB | {"with_images": 0.5},

@@ -5,12 +5,14 @@ Nothing here passes the black-box border: methods that need it ask for the concr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from unsee.errors import InputError
 from unsee.models.black_box import BlackBox
-from unsee.models.local import LocalModel
+from unsee.models.local import ClassText, LocalModel, MixedText
 from unsee.types import Floats
 
 
@@ -24,13 +26,20 @@ def open_box(model: BlackBox, method: str, access: str) -> LocalModel:
 
 
 class ClassEmbeddings:
-    """Class embeddings before tuning and under any contexts, for the method C-Emb, which uses no images."""
+    """Class embeddings before tuning and under any contexts, for the method C-Emb, which uses no images.
 
-    def __init__(self, model: LocalModel, class_names: tuple[str, ...], template: str) -> None:
-        self._text = model.bind_names(class_names)
+    Contexts apply to the names in `tuned` (None: to all); the embeddings of the others stay as they were.
+    """
+
+    def __init__(
+        self, model: LocalModel, class_names: Sequence[str], template: str, tuned: Sequence[str] | None = None
+    ) -> None:
         self._tokens = model.tower.tokens
+        self._text: ClassText = (
+            model.bind_names(class_names) if tuned is None else MixedText(model, class_names, tuned, template)
+        )
         with torch.inference_mode():
-            self.before: Floats = _numpy(model.texts([template.replace("{}", name) for name in class_names]))  # (C, E)
+            self.before: Floats = _numpy(model.plain_names(class_names, template))  # (C, E)
 
     def under(self, contexts: Floats) -> Floats:
         """(b, m, D) -> (b, C, E)."""
