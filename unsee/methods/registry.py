@@ -27,6 +27,11 @@ class Method:
     def tunes_prompt(self) -> bool:
         return self.settings.get("parametrization") != "none"
 
+    @property
+    def untuned(self) -> bool:
+        """Whether there is nothing to tune or train: a rule."""
+        return self.settings.get("iterations") == 1
+
 
 _SLOPE: dict[str, Any] = {"parametrization": "vanilla", "origin": "a photo of a"}
 _COOP = _SLOPE | {"search": "gradient", "population": 1, "iterations": 800, "rate": 0.3}
@@ -39,6 +44,18 @@ METHODS: dict[str, Method] = {
     "zero-shot": Method("the plain prompt, nothing tuned", _UNTUNED, own_schedule=True),
     "label-mask": Method("forgotten names removed from the label list", _UNTUNED, "label list", own_schedule=True),
     "uniform-gate": Method("a forgotten top answer made uniform (not in the paper)", _UNTUNED, own_schedule=True),
+    "null-space": Method(
+        "forgotten names' embeddings projected out of the classifier (not in the paper)",
+        _UNTUNED,
+        "class embeddings",
+        own_schedule=True,
+    ),
+    "null-space-centred": Method(
+        "their differences from the kept names' mean projected out (not in the paper)",
+        _UNTUNED,
+        "class embeddings",
+        own_schedule=True,
+    ),
     "lcs": Method("Latent Context Sharing, the paper's method", {"parametrization": "shared"}),
     "independent": Method("its ablation without a shared part (w/o LCS)", {"parametrization": "independent"}),
     "bbt": Method("Black-Box Tuning", {"parametrization": "bbt"}),

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from unsee.errors import InputError
-from unsee.models.black_box import BlackBox
-from unsee.models.local import ClassText, LocalModel, MixedText
+from unsee.models.black_box import BlackBox, BoundImages
+from unsee.models.local import ClassText, LocalBound, LocalModel, MixedText
 from unsee.types import Floats
 
 
@@ -23,6 +23,22 @@ def open_box(model: BlackBox, method: str, access: str) -> LocalModel:
             f"method {method!r} needs {access} of a model in this process; {model.card.name!r} is a black box"
         )
     return model
+
+
+def class_embeddings(model: LocalModel, class_names: Sequence[str], template: str) -> Floats:
+    """Normalised class embeddings under a plain-text prompt. -> (C, E)."""
+    with torch.inference_mode():
+        return _numpy(model.plain_names(class_names, template))
+
+
+def answer_embeddings(images: BoundImages, embeddings: Floats) -> Floats:
+    """Confidences of images bound to a model in this process, under any class embeddings (C, E). -> (n, C)."""
+    bound = images.bound
+    if not isinstance(bound, LocalBound):
+        raise InputError("images must be bound to a model in this process: a black box takes no class embeddings")
+    with torch.inference_mode():
+        given = torch.from_numpy(embeddings).to(bound.features.device, bound.features.dtype)
+        return _numpy(bound.log_softmax(given).exp())
 
 
 class ClassEmbeddings:
@@ -38,8 +54,7 @@ class ClassEmbeddings:
         self._text: ClassText = (
             model.bind_names(class_names) if tuned is None else MixedText(model, class_names, tuned, template)
         )
-        with torch.inference_mode():
-            self.before: Floats = _numpy(model.plain_names(class_names, template))  # (C, E)
+        self.before = class_embeddings(model, class_names, template)  # (C, E)
 
     def under(self, contexts: Floats) -> Floats:
         """(b, m, D) -> (b, C, E)."""
