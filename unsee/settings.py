@@ -92,6 +92,8 @@ class Settings:
             raise InputError(f"search=gradient has one candidate per step: population must be 1, not {self.population}")
         if not 0 <= self.with_images <= 1:
             raise InputError(f"with_images is a share between 0 and 1, not {self.with_images}")
+        if self.applies_to != "all" and self.parametrization == "none":
+            raise InputError(f"applies_to is about tuned prompts; method {self.method!r} tunes none")
         if self.merit not in ("h", "acc_mem"):
             raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         rule = self.validate

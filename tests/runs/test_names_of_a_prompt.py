@@ -100,6 +100,8 @@ def test_methods_with_images_can_be_told_to_leave_the_kept_names_alone(model, da
     assert min(g.losses.min() for g in tuner.history_) < tuner.history_[0].losses.min()
     with pytest.raises(InputError, match="unknown applies_to 'kept'"):
         PromptTuner(FORGET, method, applies_to="kept").fit(model, data)
+    with pytest.raises(InputError, match="method 'finetune' tunes none"):
+        PromptTuner(FORGET, "finetune", applies_to="forgotten").fit(model, data)
 
 
 def test_both_readings_of_c_emb_minimise_the_same_loss(model, data):
