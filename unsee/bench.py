@@ -132,7 +132,7 @@ class Subject:
         bound.text.embeddings(torch.from_numpy(contexts[:1]))  # what is computed once a binding is not timed
         ours = _best(lambda: bound.log_confidences(contexts)) / POPULATION
         memory = _peak_bytes()
-        share = bound.text.macs(setting.contexts) / ours / gemm_peak()
+        share = self.model.bind_names(names).macs(setting.contexts) / ours / gemm_peak()
         common = published = difference = None
         timed = 0
         if against:

@@ -16,9 +16,16 @@ PROJECTIONS = ("token-std", "unit", "normalized")
 CMA_KINDS = ("full", "separable", "vkd")
 # How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
 SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
+APPLIES_TO = ("all", "forgotten")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
 # A run may be continued with more of these; all other settings say what the run is.
 EXTENDABLE = ("iterations", "budget")
+_CHOICES = {
+    "projection": PROJECTIONS,
+    "search": SEARCHES,
+    "parametrization": PARAMETRIZATIONS,
+    "applies_to": APPLIES_TO,
+}
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
 _ABOVE_ZERO = ("sigma0", "rate", "weight_rate", "tau")
@@ -57,6 +64,7 @@ class Settings:
     with_images: float = 1.0  # share of the forgotten classes that there are images of
     embedding_weight: float = 0.0  # of the loss on class embeddings, for those there are none of
     tau: float = 0.07  # its temperature
+    applies_to: str = "all"  # names that get the contexts; or "forgotten": the kept ones stay under the template
     template: str = "a photo of a {}."
     stop_when_stalled: bool = False
     skip_bad_images: bool = False
@@ -73,7 +81,7 @@ class Settings:
         for name in _ABOVE_ZERO:
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name, known in (("projection", PROJECTIONS), ("search", SEARCHES), ("parametrization", PARAMETRIZATIONS)):
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise InputError(unknown(name, getattr(self, name), known))
         if self.budget is not None and self.budget < 1:
@@ -84,6 +92,8 @@ class Settings:
             raise InputError(f"search=gradient has one candidate per step: population must be 1, not {self.population}")
         if not 0 <= self.with_images <= 1:
             raise InputError(f"with_images is a share between 0 and 1, not {self.with_images}")
+        if self.applies_to != "all" and self.parametrization == "none":
+            raise InputError(f"applies_to is about tuned prompts; method {self.method!r} tunes none")
         if self.merit not in ("h", "acc_mem"):
             raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         rule = self.validate

@@ -126,6 +126,7 @@ class PromptTuner:
             card.name,
             card.fingerprint,
             self.settings_.template,
+            self.fitted_.applies_to,
         )
 
     @property

@@ -275,7 +275,7 @@ def test_the_same_graph_at_another_side_does_not_share_features():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("EPOCH", 2), ("BACKGROUND", "black"), ("RESAMPLING", Image.Resampling.BILINEAR)]
+    ("name", "value"), [("FEATURE_EPOCH", 2), ("BACKGROUND", "black"), ("RESAMPLING", Image.Resampling.BILINEAR)]
 )
 def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_the_embedded_model(monkeypatch, name, value):
     from unsee.models import embedded
@@ -285,7 +285,7 @@ def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_the_embed
     assert embedded.OnnxEncoder(embedded.EMBEDDED / "image.onnx", 160).fingerprint != before
 
 
-@pytest.mark.parametrize(("name", "value"), [("EPOCH", 2), ("BACKGROUND", "black")])
+@pytest.mark.parametrize(("name", "value"), [("FEATURE_EPOCH", 2), ("BACKGROUND", "black")])
 def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_a_clip(monkeypatch, folder, name, value):
     from unsee.models import vision
     from unsee.models.checkpoints import read_checkpoint

@@ -146,8 +146,7 @@ def evaluate(
         check_data(config, images, run)
     bound = bind(loaded, images.test, prompt.class_names)
     gone = forget_mask(prompt.class_names, prompt.forget)
-    tuned = bound.confidences(prompt.contexts[None])[0]
-    found = score(bound.zero_shot(prompt.template), tuned, bound.labels, gone)
+    found = score(bound.zero_shot(prompt.template), prompt.answer(bound), bound.labels, gone)
     console.evaluation(found, prompt, len(images.test), data or config.data.name)
 
 

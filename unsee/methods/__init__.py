@@ -14,12 +14,13 @@ __all__ = ["fit"]
 def fit(task: Task, recorder: Recorder) -> Fitted:
     """Runs a task's method, from where the recorder's history ends."""
     from unsee.methods.registry import METHODS
-    from unsee.methods.rules import RULES, apply_rule
 
-    method = task.settings.method
-    if method in RULES:
+    method = METHODS[task.settings.method]
+    if method.untuned:
+        from unsee.methods.rules import apply_rule
+
         return apply_rule(task, recorder)
-    if METHODS[method].sees in ("weights", "nothing"):
+    if method.sees in ("weights", "nothing"):
         from unsee.methods.training import train_weights  # imports torch
 
         return train_weights(task, recorder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unsee.methods.registry import METHODS
-from unsee.methods.rules import RULES
 from unsee.methods.task import Task
 from unsee.settings import Value
 
@@ -22,7 +21,7 @@ def planned_cost(task: Task) -> Cost:
     """What this task will ask if it runs to its end."""
     settings, limit = task.settings, task.settings.limit
     train, valid = (len(rows) for rows in task.split_rows)
-    if settings.method in RULES:
+    if METHODS[settings.method].untuned:
         return Cost(0, len(task.split.valid))
     if task.blind:
         return Cost(limit, valid)  # the chosen prompt is validated, for the record

@@ -18,7 +18,9 @@ class LossSlope:
         settings = task.settings
         model = open_box(task.model, settings.method, "gradients")
         images = task.data.train.subset(task.split.train)
-        self._bound = LocalBound(model, images, images.class_names)
+        bound = LocalBound(model, images, images.class_names)
+        applies_to = task.applies_to
+        self._bound = bound if applies_to is None else bound.apply_to(applies_to, settings.template)
         device = model.tower.tokens.device
         self._labels = torch.from_numpy(images.labels).to(device)
         self._gone = torch.from_numpy(task.forget[images.labels]).to(device)

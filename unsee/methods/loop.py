@@ -30,7 +30,7 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
         raise RunError("the run has no candidate yet")
     if recorder.best.scores is None:  # chosen by loss
         recorder.best.scores = objective.validate(recorder.best.kept)
-    return TunedContexts(recorder.best.kept)
+    return TunedContexts(recorder.best.kept, task.applies_to, task.settings.template)
 
 
 def _stalled(task: Task, search: Search) -> bool:

@@ -27,17 +27,35 @@ class Method:
     def tunes_prompt(self) -> bool:
         return self.settings.get("parametrization") != "none"
 
+    @property
+    def untuned(self) -> bool:
+        """Whether there is nothing to tune or train: a rule."""
+        return self.settings.get("iterations") == 1
+
 
 _SLOPE: dict[str, Any] = {"parametrization": "vanilla", "origin": "a photo of a"}
 _COOP = _SLOPE | {"search": "gradient", "population": 1, "iterations": 800, "rate": 0.3}
 _WEIGHTS = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 100, "merit": "acc_mem"}
 _UNTUNED = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 1}
 _C_EMB = {"parametrization": "shared", "embedding_weight": 1.0}
+_NO_IMAGES = _C_EMB | {"with_images": 0.0, "memorize_weight": 0.0, "validate": "loss"}
 
 METHODS: dict[str, Method] = {
     "zero-shot": Method("the plain prompt, nothing tuned", _UNTUNED, own_schedule=True),
     "label-mask": Method("forgotten names removed from the label list", _UNTUNED, "label list", own_schedule=True),
     "uniform-gate": Method("a forgotten top answer made uniform (not in the paper)", _UNTUNED, own_schedule=True),
+    "null-space": Method(
+        "forgotten names' embeddings projected out of the classifier (not in the paper)",
+        _UNTUNED,
+        "class embeddings",
+        own_schedule=True,
+    ),
+    "null-space-centred": Method(
+        "their differences from the kept names' mean projected out (not in the paper)",
+        _UNTUNED,
+        "class embeddings",
+        own_schedule=True,
+    ),
     "lcs": Method("Latent Context Sharing, the paper's method", {"parametrization": "shared"}),
     "independent": Method("its ablation without a shared part (w/o LCS)", {"parametrization": "independent"}),
     "bbt": Method("Black-Box Tuning", {"parametrization": "bbt"}),
@@ -67,11 +85,16 @@ METHODS: dict[str, Method] = {
         own_schedule=True,
         planned_steps=True,
     ),
+    # "Only z is trainable", z being the forgotten classes' embeddings: the kept names stay under the plain prompt.
     "c-emb": Method(
         "forgetting from class embeddings, without images",
-        _C_EMB | {"with_images": 0.0, "memorize_weight": 0.0, "validate": "loss"},
+        _NO_IMAGES | {"applies_to": "forgotten"},
         "class embeddings",
     ),
+    "c-emb-all": Method(
+        "C-Emb with contexts before the kept names too (not in the paper)", _NO_IMAGES, "class embeddings"
+    ),
+    # One prompt for all names, as in LCS: the paper adds the C-Emb loss of the classes without images to LCS's own.
     "lcs+c-emb": Method(
         "LCS with images of half of the forgotten classes, C-Emb for the others",
         _C_EMB | {"with_images": 0.5},

@@ -1,4 +1,7 @@
-"""What can be had without tuning: the plain prompt, a shorter label list, a gate before the answer."""
+"""What can be had without tuning: the plain prompt, a shorter label list, a gate before the answer.
+
+Rules on class embeddings instead of answers are in `null_space.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsee.errors import InputError
+from unsee.methods.null_space import NULL_SPACES, project_classifier
 from unsee.methods.objective import warn_if_names_unknown
 from unsee.methods.recorder import Evaluated, Recorder
-from unsee.methods.task import Task
+from unsee.methods.task import Fitted, Task
 from unsee.metrics import answers, scores
 from unsee.models.black_box import BoundImages
 from unsee.seeds import stream
@@ -58,9 +62,10 @@ class FixedRule:
         return RULES[settings.method](plain, self.task.forget, stream(settings.seed, "gate"))
 
 
-def apply_rule(task: Task, recorder: Recorder) -> FixedRule:
+def apply_rule(task: Task, recorder: Recorder) -> Fitted:
     """Nothing is learned; validation scores are taken."""
-    fitted, images = FixedRule(task), task.bind_images(task.split.valid)
+    fitted: Fitted = project_classifier(task) if task.settings.method in NULL_SPACES else FixedRule(task)
+    images = task.bind_images(task.split.valid)
     if recorder.history:
         return fitted
     if warning := warn_if_names_unknown(images, task.settings.template):

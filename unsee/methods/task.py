@@ -48,12 +48,14 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TunedContexts:
-    """The contexts with the best validation score."""
+    """The contexts with the best validation score, and the names they apply to (None: all)."""
 
     contexts: Floats  # (m, D)
+    applies_to: tuple[str, ...] | None
+    template: str  # of the other names
 
     def confidences(self, images: BoundImages) -> Floats:
-        found: Floats = images.confidences(self.contexts[None])[0]
+        found: Floats = images.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
         return found
 
 
@@ -70,6 +72,11 @@ class Task:
     @property
     def forgotten(self) -> tuple[str, ...]:
         return tuple(name for name, gone in zip(self.data.class_names, self.forget, strict=True) if gone)
+
+    @property
+    def applies_to(self) -> tuple[str, ...] | None:
+        """The names that contexts are put before; None for all of them."""
+        return self.forgotten if self.settings.applies_to == "forgotten" else None
 
     @cached_property
     def parametrization(self) -> Parametrization:
@@ -109,8 +116,8 @@ class Task:
         return train, valid
 
     def bind_images(self, rows: Ints) -> BoundImages:
-        """The model bound to these rows of the training images."""
-        return bind(self.model, self.data.train.subset(rows))
+        """The model bound to these rows of the training images, contexts before the names they apply to."""
+        return bind(self.model, self.data.train.subset(rows)).apply_to(self.applies_to, self.settings.template)
 
     def search(self) -> Search:
         """A fresh search over the blocks of the parametrization."""

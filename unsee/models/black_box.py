@@ -7,7 +7,7 @@ confidences. `Metered` wraps any bound model, checks its answers and keeps the l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -58,6 +58,14 @@ class LooksUpTokens(Protocol):
     def embed(self, phrase: str) -> Floats: ...
 
 
+@runtime_checkable
+class MixesPrompts(Protocol):
+    """A bound model that can put contexts before some names and leave the others under a plain-text prompt."""
+
+    def apply_to(self, names: Sequence[str], template: str) -> Bound:
+        """The same images, contexts before these names only; the others stay under the template."""
+
+
 @dataclass(frozen=True, eq=False)
 class BoundImages:
     """Images with their labels, and a model bound to them."""
@@ -77,6 +85,17 @@ class BoundImages:
     def zero_shot(self, template: str) -> Floats | None:
         """Confidences under a plain-text prompt (n, C); None if the model answers none."""
         return self.bound.zero_shot(template) if isinstance(self.bound, AnswersText) else None
+
+    def apply_to(self, names: Sequence[str] | None, template: str) -> BoundImages:
+        """The same images, contexts before these names only (None: before all), the others under the template."""
+        if names is None:
+            return self
+        if not isinstance(self.bound, MixesPrompts):
+            raise InputError(
+                f"contexts for {len(names)} of {len(self.class_names)} names need a model in this process; "
+                "this one answers under one prompt for all names only"
+            )
+        return replace(self, bound=self.bound.apply_to(names, template))
 
 
 def bind(model: BlackBox, images: Images, class_names: Sequence[str] | None = None) -> BoundImages:

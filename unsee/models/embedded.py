@@ -28,7 +28,7 @@ from unsee.models.features import FeatureCache
 from unsee.models.local import LocalModel
 from unsee.models.tokenizers import FileTokenizer
 from unsee.types import Floats
-from unsee.versions import EPOCH
+from unsee.versions import FEATURE_EPOCH
 
 RESAMPLING = Image.Resampling.BICUBIC
 
@@ -76,7 +76,7 @@ class OnnxEncoder:
             raise ModelError(f"{path}: not a graph that ONNX Runtime can load ({str(error)[:120]})") from None
         self._input = self.session.get_inputs()[0].name
         self.side = side
-        recipe = f"epoch {EPOCH}|side {side}|{RESAMPLING.name}|on {BACKGROUND}|"  # what the graph does not say
+        recipe = f"epoch {FEATURE_EPOCH}|side {side}|{RESAMPLING.name}|on {BACKGROUND}|"  # what the graph does not say
         self.fingerprint = hashlib.blake2b(recipe.encode() + content, digest_size=16).hexdigest()
 
     def prepare(self, image: Image.Image) -> NDArray[np.uint8]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from typing import Protocol
@@ -30,6 +31,17 @@ class Tokenizer(Protocol):
         """Differs between tokenizers that may give different ids."""
 
     def ids(self, text: str) -> list[int]: ...
+
+
+class ClassText(Protocol):
+    """Class names in front of which contexts are put."""
+
+    @property
+    def room(self) -> int:
+        """How many contexts fit in front of the longest of these names."""
+
+    def embeddings(self, contexts: Tensor) -> Tensor:
+        """Normalised class embeddings under each candidate. (b, m, D) -> (b, C, E)."""
 
 
 class LocalModel:
@@ -80,6 +92,12 @@ class LocalModel:
         suffixes = [self._suffix(f"{plain(name)}.", name) for name in class_names]
         return self.tower.bind(suffixes, self.tokenizer.sos, position)
 
+    def plain_names(self, class_names: Sequence[str], template: str) -> Tensor:
+        """Normalised embeddings of the class names under a plain-text prompt. -> (C, E)."""
+        if "{}" not in template:
+            raise InputError(f"the template {template!r} must hold {{}} where the class name goes")
+        return self.texts([template.replace("{}", plain(name)) for name in class_names])
+
     def texts(self, texts: Sequence[str]) -> Tensor:
         """Normalised embeddings of whole texts. -> (n, E)."""
         return self.tower.encode([[self.tokenizer.sos, *self._suffix(text, text)] for text in texts])
@@ -93,6 +111,27 @@ class LocalModel:
         return ids
 
 
+class MixedText:
+    """Contexts before some class names; the embeddings of the others stay what a plain-text prompt makes them."""
+
+    def __init__(self, model: LocalModel, class_names: Sequence[str], tuned: Sequence[str], template: str) -> None:
+        rows = [i for i, name in enumerate(class_names) if name in set(tuned)]
+        if not rows or len(rows) != len(set(tuned)):
+            raise InputError(f"contexts are to apply to {', '.join(tuned) or 'no name'}: not all are classes here")
+        self._rows = torch.tensor(rows, device=model.tower.tokens.device)
+        self._tuned = model.bind_names([class_names[i] for i in rows])
+        with torch.inference_mode(False), torch.no_grad():  # so that autograd may use it too
+            self.plain = model.plain_names(class_names, template)  # (C, E)
+
+    @property
+    def room(self) -> int:
+        return self._tuned.room
+
+    def embeddings(self, contexts: Tensor) -> Tensor:
+        """(b, m, D) -> (b, C, E)."""
+        return self.plain.repeat(len(contexts), 1, 1).index_copy(1, self._rows, self._tuned.embeddings(contexts))
+
+
 class LocalBound:
     """A local model bound to images and class names."""
 
@@ -101,7 +140,7 @@ class LocalBound:
             raise InputError("at least one class name is needed")
         self.model = model
         self.class_names = tuple(class_names)
-        self.text = model.bind_names(class_names)
+        self.text: ClassText = model.bind_names(class_names)
         encoded = encode_images(as_images(images), model.encoder, model.cache)
         self.images_encoded = encoded.computed
         self.images_from_cache = encoded.cached
@@ -112,6 +151,12 @@ class LocalBound:
     def room(self) -> int:
         """How many contexts fit in front of the longest class name."""
         return self.text.room
+
+    def apply_to(self, names: Sequence[str], template: str) -> LocalBound:
+        """The same images, contexts before these names only; the others stay under the template."""
+        mixed = copy.copy(self)  # the image features are shared
+        mixed.text = MixedText(self.model, self.class_names, names, template)
+        return mixed
 
     def confidences(self, contexts: Floats) -> Floats:
         """(b, m, D) -> (b, n, C); rows sum to 1."""
@@ -129,11 +174,8 @@ class LocalBound:
 
     def zero_shot(self, template: str) -> Floats:
         """Confidences under a plain-text prompt. -> (n, C)."""
-        if "{}" not in template:
-            raise InputError(f"the template {template!r} must hold {{}} where the class name goes")
         with torch.inference_mode():
-            texts = self.model.texts([template.replace("{}", plain(name)) for name in self.class_names])
-            return np.exp(_numpy(self.log_softmax(texts)))
+            return np.exp(_numpy(self.log_softmax(self.model.plain_names(self.class_names, template))))
 
     def log_softmax(self, embeddings: Tensor) -> Tensor:
         """Log-confidences of the bound images under class embeddings (…, C, E). -> (…, n, C), in float32."""

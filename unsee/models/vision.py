@@ -15,7 +15,7 @@ from unsee.images import BACKGROUND, as_rgb
 from unsee.models.checkpoint_record import Checkpoint, Preprocess, is_buffer
 from unsee.models.weights import Weights
 from unsee.types import Floats
-from unsee.versions import EPOCH
+from unsee.versions import FEATURE_EPOCH
 
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
@@ -96,7 +96,7 @@ class VisionTransformer:
         self.how = checkpoint.preprocess
         self.device = device
         self.dtype = dtype
-        recipe = f"epoch {EPOCH}|{self.how}|on {BACKGROUND}|{dtype}|{sizes}"  # what the weights do not say
+        recipe = f"epoch {FEATURE_EPOCH}|{self.how}|on {BACKGROUND}|{dtype}|{sizes}"  # what the weights do not say
         digest = hashlib.blake2b(recipe.encode(), digest_size=16)
         for key in sorted(weights):
             head = f"|{key}{tuple(weights[key].shape)}|"

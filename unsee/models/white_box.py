@@ -5,12 +5,14 @@ Nothing here passes the black-box border: methods that need it ask for the concr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from unsee.errors import InputError
-from unsee.models.black_box import BlackBox
-from unsee.models.local import LocalModel
+from unsee.models.black_box import BlackBox, BoundImages
+from unsee.models.local import ClassText, LocalBound, LocalModel, MixedText
 from unsee.types import Floats
 
 
@@ -23,14 +25,36 @@ def open_box(model: BlackBox, method: str, access: str) -> LocalModel:
     return model
 
 
-class ClassEmbeddings:
-    """Class embeddings before tuning and under any contexts, for the method C-Emb, which uses no images."""
+def class_embeddings(model: LocalModel, class_names: Sequence[str], template: str) -> Floats:
+    """Normalised class embeddings under a plain-text prompt. -> (C, E)."""
+    with torch.inference_mode():
+        return _numpy(model.plain_names(class_names, template))
 
-    def __init__(self, model: LocalModel, class_names: tuple[str, ...], template: str) -> None:
-        self._text = model.bind_names(class_names)
+
+def answer_embeddings(images: BoundImages, embeddings: Floats) -> Floats:
+    """Confidences of images bound to a model in this process, under any class embeddings (C, E). -> (n, C)."""
+    bound = images.bound
+    if not isinstance(bound, LocalBound):
+        raise InputError("images must be bound to a model in this process: a black box takes no class embeddings")
+    with torch.inference_mode():
+        given = torch.from_numpy(embeddings).to(bound.features.device, bound.features.dtype)
+        return _numpy(bound.log_softmax(given).exp())
+
+
+class ClassEmbeddings:
+    """Class embeddings before tuning and under any contexts, for the method C-Emb, which uses no images.
+
+    Contexts apply to the names in `tuned` (None: to all); the embeddings of the others stay as they were.
+    """
+
+    def __init__(
+        self, model: LocalModel, class_names: Sequence[str], template: str, tuned: Sequence[str] | None = None
+    ) -> None:
         self._tokens = model.tower.tokens
-        with torch.inference_mode():
-            self.before: Floats = _numpy(model.texts([template.replace("{}", name) for name in class_names]))  # (C, E)
+        self._text: ClassText = (
+            model.bind_names(class_names) if tuned is None else MixedText(model, class_names, tuned, template)
+        )
+        self.before = class_embeddings(model, class_names, template)  # (C, E)
 
     def under(self, contexts: Floats) -> Floats:
         """(b, m, D) -> (b, C, E)."""

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from unsee.errors import RunError
 from unsee.files import write_bytes
 from unsee.images import Anything, as_images
-from unsee.models.black_box import BlackBox, bind
+from unsee.models.black_box import BlackBox, BoundImages, bind
 from unsee.runs.records import PromptCard, read_record, write_record
 from unsee.types import Floats
 
@@ -44,6 +44,7 @@ class Prompt:
     model: str
     fingerprint: str  # of the model
     template: str = TEMPLATE
+    applies_to: tuple[str, ...] | None = None  # names that the contexts apply to; the others stay under the template
 
     def save(self, folder: str | Path) -> None:
         """Writes prompt.safetensors and prompt.json."""
@@ -66,6 +67,7 @@ class Prompt:
             model_fingerprint=self.fingerprint,
             template=self.template,
             sha256=sha256,
+            applies_to=self.applies_to,
         )
 
     def check(self, model: BlackBox) -> None:
@@ -79,7 +81,11 @@ class Prompt:
     def confidences(self, model: BlackBox, images: Anything) -> Floats:
         """Confidences under the tuned prompt. -> (n, C)."""
         self.check(model)
-        found: Floats = model.bind(as_images(images), self.class_names).confidences(self.contexts[None])[0]
+        return self.answer(bind(model, as_images(images), self.class_names))
+
+    def answer(self, bound: BoundImages) -> Floats:
+        """Confidences for images that its model is bound to. -> (n, C)."""
+        found: Floats = bound.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
         return found
 
     def classify(self, model: BlackBox, images: Anything, top: int = 3) -> list[Answer]:
@@ -88,7 +94,7 @@ class Prompt:
         given = as_images(images)
         bound = bind(model, given, self.class_names)
         before = bound.zero_shot(self.template)
-        after = bound.confidences(self.contexts[None])[0]
+        after = self.answer(bound)
         return [
             Answer(given.name(i), () if before is None else self._top(before[i], top), self._top(after[i], top))
             for i in range(len(given))
@@ -119,4 +125,7 @@ def load_prompt(folder: str | Path) -> Prompt:
         raise RunError(f"{weights}: does not match {CARD}; one of the two was changed or damaged")
     if contexts.ndim != 2 or not np.isfinite(contexts).all():
         raise RunError(f"{weights}: contexts must be finite and (m, D), not {contexts.shape}")
-    return Prompt(contexts, card.class_names, card.forget, card.model, card.model_fingerprint, card.template)
+    named = card.applies_to
+    if named is not None and (not named or not set(named) <= set(card.class_names)):
+        raise RunError(f"{folder / CARD}: applies_to must name some of class_names, not {', '.join(named) or 'none'}")
+    return Prompt(contexts, card.class_names, card.forget, card.model, card.model_fingerprint, card.template, named)

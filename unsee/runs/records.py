@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from unsee.errors import RunError
 from unsee.files import write_json
@@ -133,6 +133,13 @@ class PromptCard(Record):
     model_fingerprint: str
     template: str
     sha256: str  # of prompt.safetensors
+    applies_to: tuple[str, ...] | None = None  # names that the contexts apply to; left out where that is all of them
+
+    @model_serializer(mode="wrap")
+    def _leave_out_all(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without applies_to where it is None: the file is then the same as that of earlier versions."""
+        found: dict[str, Any] = dump(self)
+        return found if self.applies_to is not None else {k: v for k, v in found.items() if k != "applies_to"}
 
 
 RECORDS: dict[str, type[Record]] = {
