@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from unsee.errors import InputError, unknown
 from unsee.types import Mask
+
+_SYNSET = re.compile(r" \(n\d{8}\)$")
 
 
 def read_names(text: str | Sequence[str]) -> tuple[str, ...]:
@@ -38,5 +41,10 @@ def forget_mask(class_names: Sequence[str], forget: Sequence[str]) -> Mask:
 
 
 def plain(class_name: str) -> str:
-    """A class name as it appears in a prompt: underscores become spaces."""
+    """A class name with spaces for underscores."""
     return class_name.replace("_", " ")
+
+
+def in_prompt(class_name: str) -> str:
+    """A class name as it appears in a prompt: without the synset that tells two classes of one name apart in tables."""
+    return _SYNSET.sub("", plain(class_name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import time
 import warnings
 import zipfile
@@ -555,6 +556,28 @@ def test_a_hub_id_that_cannot_be_reached_is_refused_soon():
     message = refusal("nobody-at-all/no-such-clip-model")
     assert message.startswith("model 'nobody-at-all/no-such-clip-model' is no local path and could not be fetched")
     assert time.monotonic() - started < 30
+
+
+def in_hub_cache(cache: Path, name: str, folder: Path) -> None:
+    """Puts a folder where the hub's client keeps a repository that it has fetched."""
+    kept = cache / f"models--{name.replace('/', '--')}"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(folder, kept / "snapshots" / ("0" * 40))
+
+
+@pytest.mark.parametrize("name", ["some-one/clip", "facebook/metaclip-b16-fullcc2.5b"])
+def test_a_hub_id_may_have_a_dot_in_it(quick, tmp_path, monkeypatch, name):
+    in_hub_cache(tmp_path, name, quick[0])
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert np.array_equal(answers(name), quick[1])
+
+
+def test_a_hub_repository_may_have_open_clips_files_only(weights, tmp_path, monkeypatch):
+    folder = write_open_clip(tmp_path / "mine", weights, "open_clip_pytorch_model.bin")
+    in_hub_cache(tmp_path / "hub", "laion/open-clip", folder)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert np.array_equal(answers("laion/open-clip"), answers(folder))
 
 
 # Nothing in a file is executed.

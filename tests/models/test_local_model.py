@@ -330,3 +330,14 @@ def test_weights_that_are_not_numbers_are_refused_when_asked(model):
     bound = bind(remade(model, tower=tower), as_images(pixels()), NAMES)
     with pytest.raises(ModelError, match="NaN or infinite"):
         Metered(bound, Ledger()).log_confidences(contexts(model), slice(0, 3))
+
+
+def test_a_synset_behind_a_name_is_not_part_of_the_prompt(model):
+    two = model.bind(pixels(2), ["crane (n02012849)", "crane (n03126707)", "boat"])
+    one = model.bind(pixels(2), ["crane", "boat"])
+    template = "a photo of a {}."
+    assert np.array_equal(two.zero_shot(template)[:, 0], two.zero_shot(template)[:, 1])
+    ratio = one.zero_shot(template)[:, 0] / one.zero_shot(template)[:, 1]
+    assert np.allclose(two.zero_shot(template)[:, 0] / two.zero_shot(template)[:, 2], ratio, rtol=1e-4)
+    found = two.confidences(contexts(model))
+    assert np.allclose(found[:, :, 0], found[:, :, 1], atol=1e-5)

@@ -8,7 +8,7 @@
 
 The first file that is there is used. A class goes by the first of its comma-separated names. Where two share it, each
 of them takes another of its names that is no class's first name; what is still shared gets the synset behind it:
-maillot and tank suit, crane (n02012849) and crane (n03126707).
+maillot and tank suit, crane (n02012849) and crane (n03126707). The synset is for tables; prompts leave it out.
 """
 
 from __future__ import annotations

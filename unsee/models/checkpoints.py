@@ -42,17 +42,14 @@ __all__ = [
     "read_checkpoint",
 ]
 
+WEIGHT_FILES = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".onnx", ".zip")
+
 
 def read_checkpoint(name: str) -> Checkpoint:
     """Reads and checks the checkpoint of this name; ModelError names the file and the first problem."""
     path = Path(name).expanduser()
     if path.is_dir():
-        if (path / "open_clip_config.json").is_file():
-            found = read_open_clip_folder(path)
-        elif (path / "config.json").is_file():
-            found = _hugging_face(path)
-        else:
-            raise ModelError(f"{path}: no config.json or open_clip_config.json in this folder")
+        found = _read_folder(path)
     elif path.is_file():
         if path.suffix in (".bin", ".safetensors"):  # OpenCLIP's: the weights do not say which activation to use
             raise ModelError(f"{path}: say its architecture, as in ViT-B-16:{path.name}")
@@ -61,12 +58,20 @@ def read_checkpoint(name: str) -> Checkpoint:
         found = read_open_clip_file(parts[0], Path(parts[1]).expanduser())
     elif ":" in name and name.lower().startswith("vit"):
         raise ModelError(unknown("architecture", name.split(":", 1)[0], architecture_names()))
-    elif path.suffix or name.startswith((".", "/", "~")) or name.count("/") != 1:
+    elif path.suffix in WEIGHT_FILES or name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ModelError(f"model {name!r}: no such file or folder")
-    else:
-        found = _hugging_face(_from_hub(name))
+    else:  # a hub id; it may have a dot in it, as in facebook/metaclip-b16-fullcc2.5b
+        found = _read_folder(_from_hub(name))
     check(found)
     return found
+
+
+def _read_folder(folder: Path) -> Checkpoint:
+    if (folder / "open_clip_config.json").is_file():
+        return read_open_clip_folder(folder)
+    if (folder / "config.json").is_file():
+        return _hugging_face(folder)
+    raise ModelError(f"{folder}: no config.json or open_clip_config.json in this folder")
 
 
 def _hugging_face(folder: Path) -> Checkpoint:
@@ -135,7 +140,7 @@ def _hf_weights(folder: Path) -> Weights:
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
-    wanted = ["*.json", "*.txt", "model*.safetensors", "pytorch_model*.bin", "open_clip*.safetensors"]
+    wanted = ["*.json", "*.txt", "model*.safetensors", "pytorch_model*.bin", "open_clip*"]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # the hub client raises many types; to the user they mean the same

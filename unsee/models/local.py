@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unsee.class_names import plain
+from unsee.class_names import in_prompt
 from unsee.errors import InputError
 from unsee.images import Anything, as_images
 from unsee.models.features import FeatureCache, ImageEncoder, encode_images
@@ -89,14 +89,14 @@ class LocalModel:
 
     def bind_names(self, class_names: Sequence[str], position: str = "end") -> BoundText:
         """The text tower bound to `<class name>.`, the names as the paper writes them."""
-        suffixes = [self._suffix(f"{plain(name)}.", name) for name in class_names]
+        suffixes = [self._suffix(f"{in_prompt(name)}.", name) for name in class_names]
         return self.tower.bind(suffixes, self.tokenizer.sos, position)
 
     def plain_names(self, class_names: Sequence[str], template: str) -> Tensor:
         """Normalised embeddings of the class names under a plain-text prompt. -> (C, E)."""
         if "{}" not in template:
             raise InputError(f"the template {template!r} must hold {{}} where the class name goes")
-        return self.texts([template.replace("{}", plain(name)) for name in class_names])
+        return self.texts([template.replace("{}", in_prompt(name)) for name in class_names])
 
     def texts(self, texts: Sequence[str]) -> Tensor:
         """Normalised embeddings of whole texts. -> (n, E)."""
