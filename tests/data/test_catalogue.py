@@ -37,6 +37,9 @@ def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, caps
         assert main(["data", *arguments]) == 0
         text = capsys.readouterr().out
         assert f"cub200: not found, {tmp_path / 'cub200'}\n    CUB_200_2011.tgz (md5 97eceeb196236b17" in text
+    for arguments in (["--json", "show", "cub200"], ["show", "cub200", "--json"]):
+        assert main(["data", *arguments]) == 0
+        assert json.loads(capsys.readouterr().out)["name"] == "cub200"
     assert main(["data", "show", "cub20"]) == 1
     assert "did you mean 'cub200'" in capsys.readouterr().err
 

@@ -55,7 +55,7 @@ def data(context: click.Context, data_dir: Path | None, as_json: bool) -> None:
     """List data sets: which are there, where they are, how to get the rest."""
     from unsee.data import list_data_sets
 
-    context.obj = data_dir
+    context.obj = data_dir, as_json
     if context.invoked_subcommand is None:
         make_console(as_json).data_sets(list_data_sets(data_folder(data_dir)))
 
@@ -68,10 +68,11 @@ def data_show(context: click.Context, name: str, data_dir: Path | None, as_json:
     """Show all about one data set: the files that are looked for, where, and how to get them."""
     from unsee.data import list_data_sets
 
-    known = {row["name"]: row for row in list_data_sets(data_folder(data_dir or context.obj))}
+    group_dir, group_json = context.obj
+    known = {row["name"]: row for row in list_data_sets(data_folder(data_dir or group_dir))}
     if name not in known:
         raise InputError(unknown("data set", name, known))
-    make_console(as_json).data_set(known[name])
+    make_console(as_json or group_json).data_set(known[name])
 
 
 @data.command("get")
@@ -82,7 +83,7 @@ def data_get(context: click.Context, name: str, data_dir: Path | None) -> None:
     """Fetch a data set: verified by checksum, put in place only when it is whole."""
     from unsee.data.fetch import get_cifar10
 
-    get_cifar10(data_folder(data_dir or context.obj) / name, make_console().say)
+    get_cifar10(data_folder(data_dir or context.obj[0]) / name, make_console().say)
 
 
 @click.group(invoke_without_command=True)
@@ -90,6 +91,7 @@ def data_get(context: click.Context, name: str, data_dir: Path | None) -> None:
 @click.pass_context
 def models(context: click.Context, as_json: bool) -> None:
     """List the models that can be used."""
+    context.obj = as_json
     if context.invoked_subcommand is None:
         from unsee.models.catalogue import FAMILIES
 
@@ -99,8 +101,9 @@ def models(context: click.Context, as_json: bool) -> None:
 @models.command("show")
 @click.argument("name", metavar="NAME", type=click.Choice(["mini"]))
 @shared("json")
-def models_show(name: str, as_json: bool) -> None:
+@click.pass_context
+def models_show(context: click.Context, name: str, as_json: bool) -> None:
     """Show the card of the embedded model: what it was trained on, what it can and cannot do."""
     from unsee.models.catalogue import embedded_card
 
-    make_console(as_json).card(embedded_card())
+    make_console(as_json or context.obj).card(embedded_card())
