@@ -16,7 +16,14 @@ PROJECTIONS = ("token-std", "unit", "normalized")
 CMA_KINDS = ("full", "separable", "vkd")
 # How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
 SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
+STEP_SIZES = ("csa", "tpa", "library")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
+_CHOICES = {
+    "projection": PROJECTIONS,
+    "search": SEARCHES,
+    "step_size": STEP_SIZES,
+    "parametrization": PARAMETRIZATIONS,
+}
 # A run may be continued with more of these; all other settings say what the run is.
 EXTENDABLE = ("iterations", "budget")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -44,6 +51,7 @@ class Settings:
     budget: int | None = None  # candidates, never exceeded
     search: str = "full"
     sigma0: float = 1.0
+    step_size: str = "library"  # rule of CMA-ES: "csa"; "tpa" in blocks of 300 and more; or the default of pycma
     projection: str = "token-std"
     origin: str = "mean"  # or a phrase such as "a photo of a"
     memorize_weight: float = 1.0
@@ -73,7 +81,7 @@ class Settings:
         for name in _ABOVE_ZERO:
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name, known in (("projection", PROJECTIONS), ("search", SEARCHES), ("parametrization", PARAMETRIZATIONS)):
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise InputError(unknown(name, getattr(self, name), known))
         if self.budget is not None and self.budget < 1:
