@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check slow bench docs clean
+.PHONY: demo test check slow lowest bench docs clean
 
 demo: .venv/ready  ## set up, then run the main job
 	$(BIN)/unsee forget demo --forget airplane,automobile,bird,cat --out runs/demo --overwrite
@@ -16,6 +16,9 @@ check: test
 
 slow: .venv/ready  ## the long checks
 	$(BIN)/pytest -m slow
+
+lowest: .venv-lowest/ready  ## the tests on the lowest versions that pyproject.toml allows
+	.venv-lowest/bin/python -m pytest -W default
 
 bench: .venv/ready  ## speed, as ratios
 	$(BIN)/unsee bench
@@ -32,5 +35,11 @@ docs: .venv/docs-ready  ## the documentation site, in site/
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/ready
 
+.venv-lowest/ready: pyproject.toml constraints.txt tests/lowest.py
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python tests/lowest.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/pip install --quiet --constraint .venv-lowest/constraints.txt --editable '.[dev]'
+	touch .venv-lowest/ready
+
 clean:
-	rm -rf .venv runs build dist site
+	rm -rf .venv .venv-lowest runs build dist site

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import click
+import pydantic
 import pytest
 
 import unsee
@@ -113,6 +114,8 @@ def test_api_reference_has_every_public_name():
 
 
 def test_published_schemas_are_those_of_the_code():
+    if tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 13):
+        pytest.skip("pydantic before 2.13 leaves the docstrings of dataclasses out of schemas")
     spec = importlib.util.spec_from_file_location("docs_schemas", ROOT / "docs" / "schemas.py")
     assert spec is not None
     assert spec.loader is not None

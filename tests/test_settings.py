@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from unsee import InputError
-from unsee.methods.cma import KINDS
+from unsee.methods.cma import KINDS, STEP_SIZES
 from unsee.methods.contexts import SCALES
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
 from unsee.settings import CMA_KINDS, PROJECTIONS, parse_settings
+from unsee.settings import STEP_SIZES as STEP_SIZE_NAMES
 
 
 def settings(given=None, method="lcs", data="cifar10", classes=10, preset="paper"):
@@ -23,6 +24,14 @@ def test_the_papers_sizes_are_the_preset_for_its_data_sets():
     assert (large.iterations, large.shots) == (800, 4)
     assert [settings(data=name).shots for name in ("cub200", "imagenet30", "imagenet")] == [1, 16, 1]
     assert settings(data="imagenet30").iterations == 400
+
+
+def test_step_sizes_of_the_paper_are_by_csa_but_for_separable_search():
+    assert {settings(method=name).step_size for name in ("lcs", "bbt", "independent", "vanilla")} == {"csa"}
+    assert settings(method="bbt-sep").step_size == "tpa"
+    assert settings({"search": "separable"}).step_size == "tpa"
+    assert settings({"step_size": "library"}).step_size == "library"
+    assert settings(preset="tuned").step_size == settings(preset="tuned", method="bbt-sep").step_size == "library"
 
 
 def test_other_data_takes_sizes_by_its_number_of_classes_and_the_shots_it_has():
@@ -55,6 +64,7 @@ def test_the_limit_is_the_smaller_of_plan_and_budget():
         ({"population": 3}, "population must be at least 4"),
         ({"sigma0": -1.0}, "sigma0 must be above 0"),
         ({"search": "cma"}, "unknown search 'cma'"),
+        ({"step_size": "cas"}, "unknown step_size 'cas'; did you mean 'csa'"),
         ({"projection": "token"}, "unknown projection"),
         ({"validate": "never"}, "validate is"),
         ({"memorize_weight": -1.0}, "must not be negative"),
@@ -79,6 +89,7 @@ def test_text_settings_get_their_types():
 def test_the_names_of_choices_are_those_of_the_code():
     assert set(CMA_KINDS) == set(KINDS)
     assert set(PROJECTIONS) == set(SCALES)
+    assert set(STEP_SIZE_NAMES) == set(STEP_SIZES)
 
 
 def test_unknown_methods_and_presets_are_refused():

@@ -17,12 +17,14 @@ CMA_KINDS = ("full", "separable", "vkd")
 # How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
 SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
 APPLIES_TO = ("all", "forgotten")
+STEP_SIZES = ("csa", "tpa", "library")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
 # A run may be continued with more of these; all other settings say what the run is.
 EXTENDABLE = ("iterations", "budget")
 _CHOICES = {
     "projection": PROJECTIONS,
     "search": SEARCHES,
+    "step_size": STEP_SIZES,
     "parametrization": PARAMETRIZATIONS,
     "applies_to": APPLIES_TO,
 }
@@ -51,6 +53,7 @@ class Settings:
     budget: int | None = None  # candidates, never exceeded
     search: str = "full"
     sigma0: float = 1.0
+    step_size: str = "library"  # rule of CMA-ES: "csa"; "tpa" in blocks of 300 and more; or the default of pycma
     projection: str = "token-std"
     origin: str = "mean"  # or a phrase such as "a photo of a"
     memorize_weight: float = 1.0

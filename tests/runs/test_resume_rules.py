@@ -16,6 +16,7 @@ from unsee.cli import main
 from unsee.methods.recorder import Evaluated, Recorder
 from unsee.methods.registry import METHODS
 from unsee.runs.folder import RunFolder, read_config
+from unsee.runs.identity import identify
 
 FORGET = ["airplane", "automobile", "bird", "cat"]
 SHORT = {"iterations": 6, "shots": 4, "population": 8}
@@ -211,3 +212,16 @@ def test_a_model_that_answers_no_text_can_be_scored(model, data, tmp_path):
     result = tuner.finish(tmp_path / "run", bound, data.train.subset(tuner.config_.split.train))
     assert result.zero_shot is None
     assert json.loads((tmp_path / "run" / "result.json").read_text())["zero_shot"] is None
+
+
+def test_a_run_from_before_there_was_a_step_size_setting_has_the_rule_of_the_library(model, data, tmp_path):
+    out = tmp_path / "run"
+    PromptTuner(FORGET, preset="tuned", **SHORT).fit(model, data, out=out)
+    config = json.loads((out / "config.json").read_text())
+    assert config["settings"].pop("step_size") == "library"
+    (out / "config.json").write_text(json.dumps(config))
+    old = read_config(out)
+    assert old.settings.step_size == "library"
+    resume(model, data, out, iterations=7)
+    new = old.model_copy(update={"settings": dataclasses.replace(old.settings, step_size="csa")})
+    assert identify(old).difference(identify(new)) == "step_size was 'library', now it is 'csa'"

@@ -5,7 +5,8 @@ prompts; it sees block sizes. It takes its own random streams, reads and writes 
 stops by itself. Its state is a function of the streams and the losses told, so a run is restored bit
 for bit by telling a fresh search the recorded losses again, and nothing is ever unpickled.
 
-Step sizes follow the library's default rule: CSA below 300 dimensions, TPA from there on.
+Step sizes follow one of three rules (`STEP_SIZES`). The authors' code uses the defaults of pycma 3.3 or a little later.
+pycma 4.5 has another rule and other constants, so those of 3.3 are written out here. VkD-CMA-ES has a rule of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ with _without_matplotlib():
     import cma
     from cma.evolution_strategy import TPA_dimension
     from cma.restricted_gaussian_sampler import GaussVkDSampler
-    from cma.sigma_adaptation import CMAAdaptSigmaTPA
+    from cma.sigma_adaptation import CMAAdaptSigmaCSA, CMAAdaptSigmaTPA
+    from cma.utilities.math import MathHelperFunctions
 
 
 class BlockSearch:
@@ -57,9 +59,12 @@ class BlockSearch:
         population: int = 20,
         sigma0: float = 1.0,
         rank: int | None = None,
+        step_size: str = "library",
     ) -> None:
         if kind not in KINDS:
             raise InputError(unknown("search", kind, KINDS))
+        if step_size not in STEP_SIZES:
+            raise InputError(unknown("step_size", step_size, STEP_SIZES))
         if len(streams) != len(blocks):
             raise InputError(f"{len(blocks)} blocks need as many random streams, not {len(streams)}")
         if population < 4:
@@ -69,7 +74,9 @@ class BlockSearch:
         self._cuts = np.cumsum(blocks)[:-1]
         with _one_blas_thread():
             self._parts = [
-                cma.CMAEvolutionStrategy(np.zeros(size), sigma0, _options(kind, size, population, rng, rank))
+                cma.CMAEvolutionStrategy(
+                    np.zeros(size), sigma0, STEP_SIZES[step_size](size) | _options(kind, size, population, rng, rank)
+                )
                 for size, rng in zip(blocks, streams, strict=True)
             ]
 
@@ -102,16 +109,70 @@ def _options(kind: str, size: int, population: int, rng: np.random.Generator, ra
         "verb_log": 0,
         "signals_filename": "",  # else a file in the working directory may change settings
     }
-    if size >= TPA_dimension:
-        options["AdaptSigma"] = QuietTPA
     return KINDS[kind](options, size, randn, rank)
 
 
+TPA_FROM = 300  # dimensions, in pycma 3.3
+
+
 class QuietTPA(CMAAdaptSigmaTPA):  # type: ignore[misc]
-    """The library's step-size rule without its self-check, which draws from NumPy's global generator."""
+    """Two-point adaptation without its self-check, which draws from NumPy's global generator."""
 
     def check_consistency(self, es: Any) -> None:
         pass
+
+
+class PaperTPA(QuietTPA):
+    """Two-point adaptation, damped as in pycma 3.3: 0.7 + ln N, where later releases have 0.7 + 2 ln N or more."""
+
+    def initialize_settings(self, es: Any = None, reset: bool = False) -> None:
+        super().initialize_settings(es, reset)
+        self.sp.damp = 0.7 + np.log(self.dimension)
+
+
+class PaperCSA(CMAAdaptSigmaCSA):  # type: ignore[misc]
+    """Cumulative step-size adaptation with the constants of pycma 3.3.
+
+    At a population of 20, pycma 4.5 adapts more slowly in blocks of 6 numbers or fewer (its `cs` is at most 1/2) and in
+    blocks of 8 to 39 (its `damps` is up to 23 % larger). It also has a slightly different expected length of the path.
+    """
+
+    def initialize_settings(self, es: Any, reset: bool = False) -> None:
+        super().initialize_settings(es, reset)
+        n, mueff, mirrored = es.N, es.sp.weights.mueff, es.sp.lam_mirr / (0.159 * es.sp.popsize)
+        few_dimensions = max(0.0, ((mueff - 1) / (n + 1)) ** 0.5 - 1)
+        self.cs = (mueff + 2) / (n + mueff + 3)
+        self.damps = 0.5 + 0.5 * min(1.0, (mirrored - 1) ** 2) + 2 * few_dimensions + self.cs
+
+    def update2(self, es: Any, **_: Any) -> float:
+        """The factor by which sigma changes."""
+        self._update_ps(es)
+        longer = np.sqrt(np.sum(np.square(self.ps))) / _expected_length(es.N) - 1
+        factor = float(np.exp(np.clip(longer * (self.cs / self.damps), -1, 1)))
+        self.delta *= factor
+        return factor
+
+
+def _expected_length(n: int) -> float:
+    """The mean length of a standard normal vector of n numbers: exact up to 6, beyond that the approximation of 3.3."""
+    exact: float = MathHelperFunctions.chiN(n)
+    return exact if n <= 6 else float(n**0.5 * (1 - 1 / (4 * n) + 1 / (26 * n**2)))
+
+
+def _csa(size: int) -> dict[str, Any]:
+    return {"AdaptSigma": PaperCSA}
+
+
+def _tpa(size: int) -> dict[str, Any]:
+    return {"AdaptSigma": PaperTPA if size >= TPA_FROM else PaperCSA}
+
+
+def _library(size: int) -> dict[str, Any]:
+    return {"AdaptSigma": QuietTPA} if size >= TPA_dimension else {}
+
+
+# pycma 3.3 has "tpa" for separable search and "csa" for all others. "library" is the default of the installed release.
+STEP_SIZES: dict[str, Callable[[int], dict[str, Any]]] = {"csa": _csa, "tpa": _tpa, "library": _library}
 
 
 Randn = Callable[..., Doubles]

@@ -1,7 +1,8 @@
 """Default sizes by preset, model and data set.
 
-`paper` holds the sizes that the paper states for each of its data sets. `tuned` holds those chosen on validation images
-for a model family and data set, and the paper's for everything else.
+`paper` holds the sizes that the paper states for each of its data sets, and the step-size rule of the authors' pycma.
+`tuned` holds the sizes chosen on validation images for a model family and data set, or else the paper's, and the
+step-size rule of the installed pycma.
 """
 
 from __future__ import annotations
@@ -65,7 +66,15 @@ def resolve(
     merged: dict[str, Any] = {**sizes, **METHODS[method].settings, "method": method, "preset": preset, "seed": seed}
     if not METHODS[method].own_schedule and not {"iterations", "population"} & set(wanted):
         merged |= _as_many_candidates(sizes["iterations"] * POPULATION, merged.get("population", POPULATION))
-    return Settings(**(merged | wanted))
+    merged |= wanted
+    if preset == "paper":
+        merged.setdefault("step_size", _step_size_of_pycma_3(merged.get("search")))
+    return Settings(**merged)
+
+
+def _step_size_of_pycma_3(search: str | None) -> str:
+    """The authors' release adapts step sizes by CSA; separable search alone by TPA, from 300 dimensions on."""
+    return "tpa" if search == "separable" else "csa"
 
 
 def _as_many_candidates(candidates: int, population: int) -> dict[str, int]:

@@ -135,7 +135,15 @@ class Task:
                 rate = s.rate * self.model.card.token_std
                 return GradientDescent(dim, self._slope(), rate=rate, steps=s.iterations)
             case kind:
-                return BlockSearch(blocks, streams, kind=kind, population=s.population, sigma0=s.sigma0, rank=s.rank)
+                return BlockSearch(
+                    blocks,
+                    streams,
+                    kind=kind,
+                    population=s.population,
+                    sigma0=s.sigma0,
+                    rank=s.rank,
+                    step_size=s.step_size,
+                )
 
     def _slope(self) -> Slope:
         """The true gradient with respect to z, which is the contexts' entries themselves."""
