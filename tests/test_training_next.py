@@ -1,0 +1,170 @@
+"""The training of the embedded model, on a tiny bank: texts are true, runs resume, the export loads in the package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("onnx", reason="install the extra: pip install -e '.[training]'")
+
+from training_next.bank import Bank, Labelled
+from training_next.batches import Batches
+from training_next.colours import COLOUR_NAMES, COLOURS, colour_shares
+from training_next.contexts import ContextWriter
+from training_next.descriptions import describe
+from training_next.fit import Model, contrast, fit
+from training_next.judge import Judged
+from training_next.recipe import FORMS, Recipe
+from training_next.record import Log
+from training_next.text_tower import Packed
+from training_next.tokenizer import train_tokenizer
+from training_next.vocabulary import Vocabulary
+
+NAMES = ("cat", "dog", "beagle", "bus", "ship", "fork")
+KINDS = ("animal", "vehicle")
+
+
+@pytest.fixture
+def vocabulary():
+    isa = np.eye(len(NAMES), dtype=bool)
+    isa[2, 1] = True  # a beagle is a dog
+    kind_of = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 0]], dtype=bool)
+    nothing = tuple(() for _ in NAMES)
+    return Vocabulary(NAMES, nothing, ("",) * len(NAMES), isa, KINDS, kind_of, np.zeros(0, dtype=np.int64))
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    return train_tokenizer([f"a photo of a {n}." for n in (*NAMES, *KINDS)] * 3, tmp_path / "tokenizer.json")
+
+
+@pytest.fixture
+def bank():
+    rng = np.random.default_rng(0)
+    labels = np.tile(np.arange(len(NAMES)), 10)
+    photos = torch.from_numpy(rng.normal(size=(60, 8)).astype(np.float32))
+    part = Labelled(np.arange(60), labels)
+    captions = [[f"a {NAMES[i]} outside"] for i in labels]
+    colours = rng.random((60, COLOURS)).astype(np.float32)
+    return Bank(
+        photos, colours, {"cifar100": part}, np.arange(60), captions, {}, np.arange(2), captions[:2], None, None
+    )
+
+
+@pytest.fixture
+def recipe():
+    return Recipe(
+        steps=6,
+        width=32,
+        layers=2,
+        hidden=16,
+        photos=8,
+        names=6,
+        descriptions=4,
+        captions=4,
+        contexts=5,
+        group=4,
+        pool=6,
+    )
+
+
+def test_a_red_sheet_is_red_and_a_black_one_dark():
+    pixels = np.zeros((2, 20, 20, 3), dtype=np.uint8)
+    pixels[0, ..., 0] = 230
+    shares = colour_shares(pixels)
+    assert COLOUR_NAMES[int(shares[0, : len(COLOUR_NAMES)].argmax())] == "red"
+    assert COLOUR_NAMES[int(shares[1, : len(COLOUR_NAMES)].argmax())] == "black"
+    assert shares[1, len(COLOUR_NAMES)] == 0
+
+
+def test_a_denial_is_false_of_what_it_names_and_of_its_kinds(vocabulary):
+    writer = ContextWriter(vocabulary, ("denial",))
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        context = writer.draw(np.arange(len(NAMES)), rng)
+        named = [i for i, name in enumerate(NAMES) if name in context.words.replace(",", " ").replace(":", " ").split()]
+        assert not context.allows[named].any()
+        if "dog" in context.words:
+            assert not context.allows[NAMES.index("beagle")]
+
+
+def test_a_kind_allows_only_names_of_that_kind(vocabulary):
+    writer = ContextWriter(vocabulary, ("kind",))
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        context = writer.draw(np.arange(len(NAMES)), rng)
+        kind = 0 if "animal" in context.words else 1
+        assert (context.allows == vocabulary.kind_of[:, kind]).all()
+
+
+def test_descriptions_only_say_looks_that_are_measured(vocabulary):
+    rng = np.random.default_rng(0)
+    colours = np.zeros(COLOURS, dtype=np.float32)
+    colours[COLOUR_NAMES.index("green")] = 1
+    colours[len(COLOUR_NAMES)] = 0.5
+    said = [describe(0, colours, vocabulary, rng) for _ in range(200)]
+    looks = [d for d in said if d.look is not None]
+    assert looks
+    assert all("green" in d.words for d in looks)
+
+
+def test_a_photo_of_a_beagle_is_a_photo_of_a_dog_but_not_surely_the_reverse(vocabulary, bank, tokenizer, recipe):
+    batches = Batches(bank, vocabulary, tokenizer, replace(recipe, forms=("plain",)), 0)
+    context = batches.writer.plain(np.random.default_rng(0))
+    group = np.arange(len(NAMES))
+    true, false, _ = batches._truth(np.array([2, 1]), bank.colours[:2], [context], [group], [])
+    assert true[0].tolist() == [False, True, True, False, False, False]
+    assert true[1].tolist() == [False, True, False, False, False, False]
+    assert not false[1, 2]  # a photo labelled dog may show a beagle
+
+
+def test_names_behind_a_shared_context_read_as_in_one_text(vocabulary, bank, tokenizer, recipe):
+    batches = Batches(bank, vocabulary, tokenizer, recipe, 0)
+    torch.manual_seed(0)
+    model = Model.new(recipe, 8, tokenizer.get_vocab_size())
+    contexts = ["a photo of a", "no cat or ship:"]
+    stems = Packed.of([batches.ids(c, start=True) for c in contexts])
+    owner = torch.tensor([0, 1, 1])
+    _, past = model.tower.read(stems)
+    found = model.tower.read_behind(Packed.of([batches.suffixes[i] for i in (0, 3, 0)]), owner, stems.lengths, past)
+    whole = [f"{contexts[o]} {NAMES[i]}." for o, i in ((0, 0), (1, 3), (1, 0))]
+    wanted, _ = model.tower.read(Packed.of([batches.ids(t, start=True, end=True) for t in whole]))
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(Judged(model, tokenizer).texts(whole), wanted.detach(), atol=5e-3, rtol=1e-2)
+
+
+def test_unknown_pairs_do_not_count():
+    logits = torch.tensor([[1.0, 50.0, 0.0]])
+    true, false = torch.tensor([[True, False, False]]), torch.tensor([[False, False, True]])
+    assert contrast(logits, true, false).item() == pytest.approx(np.log1p(np.exp(-1.0)), rel=1e-4)
+
+
+def test_a_stopped_training_resumes_to_the_same_weights(vocabulary, bank, tokenizer, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("training_next.fit.EVERY", 3)
+    log = Log(tmp_path / "log.jsonl")
+    batches = Batches(bank, vocabulary, tokenizer, recipe, 0)
+    whole = fit(bank, batches, recipe, 0, tmp_path / "whole.pt", log)
+    draws = batches.draw
+    stops = iter(range(4))
+
+    def stop(step):
+        next(stops)
+        return draws(step)
+
+    monkeypatch.setattr(batches, "draw", stop)
+    with pytest.raises(StopIteration):
+        fit(bank, batches, recipe, 0, tmp_path / "part.pt", log)
+    monkeypatch.setattr(batches, "draw", draws)
+    resumed = fit(bank, batches, recipe, 0, tmp_path / "part.pt", log)
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_every_form_of_context_can_be_drawn(vocabulary):
+    rng = np.random.default_rng(0)
+    for form in set(FORMS):
+        words = {ContextWriter(vocabulary, (form,)).draw(np.arange(len(NAMES)), rng).words for _ in range(20)}
+        assert len(words) > 3

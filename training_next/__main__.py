@@ -1,0 +1,115 @@
+"""From raw public files to the shipped folder: `python -m training_next --help`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from training_next.card import write_card
+from training_next.demo import cut_demo
+from training_next.export import difference_from_transformers, export
+from training_next.measure import measure
+from training_next.recipe import FINAL, SECOND, Recipe, variants
+from training_next.record import Log
+from training_next.stages import Stages
+from training_next.summary import summary
+
+
+def main() -> None:
+    """Run one command; work that is already done in the work folder is not done again."""
+    options = parse()
+    torch.set_num_threads(options.threads)
+    options.work.mkdir(parents=True, exist_ok=True)
+    stages = Stages(options.sources, options.work, options.threads)
+    COMMANDS[options.command](stages, options)
+
+
+def features(stages: Stages, options: argparse.Namespace) -> None:
+    """Encode all photos."""
+    stages.extract(Log(stages.work / "features.jsonl"))
+
+
+def train(stages: Stages, options: argparse.Namespace) -> None:
+    """Train the final recipe and write the model folder."""
+    if not options.as_cached:
+        features(stages, options)
+    recipe = changed(replace(FINAL, steps=options.steps or FINAL.steps), options.set)
+    name = f"{options.name}-{options.seed}"
+    log = Log(stages.work / f"{name}.jsonl")
+    model, verdict = stages.train(recipe, options.seed, name, log)
+    if not options.first_stage:
+        recipe = changed(SECOND, options.set)
+        model, verdict = stages.train(recipe, options.seed, f"{name}-second", log, model)
+    folder = options.out / name
+    export(folder, model, stages.tokenizer, stages.bank, recipe, options.seed)
+    bank = stages.bank
+    counts = {name: len(part.rows) for name, part in bank.labelled.items()} | {"captioned": len(bank.captioned)}
+    write_card(folder, photos_trained_on=counts, held_out=verdict)
+    texts = ["a photo of a cat.", "no dog or ship: bus.", "a dark photo of two people on a beach."]
+    log.write("exported", difference_from_transformers=difference_from_transformers(folder, texts))
+
+
+def ablation(stages: Stages, options: argparse.Namespace) -> None:
+    """Train every variant at the same number of steps."""
+    for name, recipe in variants(options.steps or 400).items():
+        if options.only and name not in options.only:
+            continue
+        key = f"ablation-{name.replace(',', '').replace(' ', '-')}"
+        stages.train(recipe, options.seed, key, Log(stages.work / f"{key}.jsonl"))
+    print(summary(stages.work))
+
+
+def test(stages: Stages, options: argparse.Namespace) -> None:
+    """Measure a written folder on the test sets, once, and add it to its card."""
+    folder = options.out / f"{options.name}-{options.seed}"
+    write_card(folder, test=measure(folder, stages.sources, options.cache_dir))
+
+
+def table(stages: Stages, options: argparse.Namespace) -> None:
+    """Print a Markdown table of everything judged so far."""
+    print(summary(stages.work))
+
+
+def demo(stages: Stages, options: argparse.Namespace) -> None:
+    """Cut the demo's pictures out of CIFAR-10."""
+    cut_demo(stages.sources / "cifar10", options.out / "demo")
+
+
+def changed(recipe: Recipe, settings: list[str]) -> Recipe:
+    """The recipe with some of its numbers set anew, from KEY=VALUE texts."""
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        kind = type(getattr(recipe, key))
+        if kind not in (int, float, str):
+            raise ValueError(f"{key} cannot be set; edit recipe.py")
+        recipe = replace(recipe, **{key: kind(value)})
+    return recipe
+
+
+COMMANDS = {"features": features, "train": train, "ablation": ablation, "test": test, "table": table, "demo": demo}
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m training_next", description=__doc__)
+    parser.add_argument("command", choices=COMMANDS, help="; ".join(f"{k}: {v.__doc__}" for k, v in COMMANDS.items()))
+    parser.add_argument("--sources", type=Path, required=True, help="folder with the raw sets (see README.md)")
+    parser.add_argument("--work", type=Path, required=True, help="caches, checkpoints, logs; a second run resumes")
+    parser.add_argument("--out", type=Path, default=Path("export"), help="where the model folder goes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, help="instead of the recipe's own number")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a field of the recipe")
+    parser.add_argument("--name", default="seed", help="what the model's files are called, before the seed")
+    parser.add_argument("--only", action="append", help="a variant of the ablation; may be repeated")
+    parser.add_argument("--first-stage", action="store_true", help="stop after the first stage of training")
+    parser.add_argument("--as-cached", action="store_true", help="train on the features that are there already")
+    parser.add_argument("--cache-dir", type=Path, help="feature cache of the package, shared with `unsee compare`")
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

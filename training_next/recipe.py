@@ -1,0 +1,110 @@
+"""What a training run is made of: one frozen record, and the variants of it that the ablation compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+FORMS = ("plain", "denial", "denial", "denial", "denial", "denied kind", "mixed denial", "choice", "kind", "look")
+"""Forms of designed contexts, drawn with equal weight; a form listed twice is drawn twice as often."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Sizes, texts and schedule of one training run."""
+
+    steps: int = 2000
+    rate: float = 2.5e-3
+    decay: float = 0.05
+    width: int = 128
+    layers: int = 3
+    hidden: int = 1024
+    dropout: float = 0.25
+    logit_scale: float = 20.0
+    """Where the learned scale starts; it never exceeds 100."""
+    fixed_scale: bool = False
+    photos: int = 224
+    """Labelled photos a step, drawn by source."""
+    names: int = 256
+    """Names a step behind one plain context, among them those of the photos."""
+    descriptions: int = 32
+    captions: int = 96
+    contexts: int = 32
+    """Designed contexts a step."""
+    group: int = 16
+    """Names behind each designed context."""
+    pool: int = 40
+    """Names a step that the designed contexts speak of, drawn uniformly from the vocabulary."""
+    pool_photos: int = 4
+    """Photos of each name of the pool."""
+    templates: int = 20
+    """How many plain contexts names are learned behind; many teach a tower to look past its context."""
+    longer: float = 0.35
+    """The smaller, the more names a context lists."""
+    context_weight: float = 2.0
+    """Weight of telling a photo's true texts from those that only their context rules out."""
+    context_start: int = 750
+    """The step from which that loss counts; names come first."""
+    vocabulary: str = "all"
+    """Names that labelled photos may have: "all", "cifar100" or "cifar10"."""
+    forms: tuple[str, ...] = FORMS
+
+
+FINAL = Recipe()
+"""The first stage: names, captions, and the beginnings of contexts."""
+
+SECOND = replace(
+    FINAL,
+    steps=1100,
+    rate=1.5e-3,
+    photos=192,
+    names=224,
+    descriptions=32,
+    captions=80,
+    contexts=36,
+    group=16,
+    pool=36,
+    templates=1,
+    longer=0.25,
+    context_weight=3.0,
+    context_start=0,
+    forms=(
+        "denial",
+        "denial",
+        "denial",
+        "denial",
+        "denied kind",
+        "denied kind",
+        "mixed denial",
+        "choice",
+        "kind",
+        "look",
+    ),
+)
+"""The second stage, from the first one's weights: what contexts say; names behind one plain context only."""
+
+SHARES = {
+    "cifar100": 0.38,
+    "cifar10": 0.24,
+    "imagenet": 0.16,
+    "tiny-imagenet": 0.14,
+    "coco-guessed": 0.06,
+    "flickr8k-guessed": 0.02,
+}
+"""How often a labelled photo comes from each source."""
+
+
+def variants(steps: int) -> dict[str, Recipe]:
+    """The ablation, every recipe at the same number of steps."""
+    base = replace(FINAL, steps=steps)
+    no_contexts = replace(base, contexts=0)
+    return {
+        "base": base,
+        "captions only": replace(no_contexts, names=0, descriptions=0),
+        "captions and names": replace(no_contexts, descriptions=0),
+        "captions, names, descriptions": no_contexts,
+        "10 names": replace(base, vocabulary="cifar10"),
+        "100 names": replace(base, vocabulary="cifar100"),
+        "width 192": replace(base, width=192),
+        "scale fixed at 60": replace(base, logit_scale=60.0, fixed_scale=True),
+        "scale fixed at 20": replace(base, fixed_scale=True),
+    }

@@ -1,0 +1,78 @@
+"""The stages of training, each done once: tokenizer, features, bank, fit, judge, export."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from training_next import features, photos
+from training_next import tokenizer as tokens
+from training_next.bank import Bank, load_bank
+from training_next.batches import Batches
+from training_next.contexts import CHOICES, COLOURED, DENIALS, KINDS, LIGHT, PLAIN
+from training_next.fit import Model, fit
+from training_next.judge import judge
+from training_next.recipe import Recipe
+from training_next.record import Log
+from training_next.vocabulary import Vocabulary, load_vocabulary
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Sources in, everything else made when it is first asked for and kept in the work folder."""
+
+    sources: Path
+    work: Path
+    threads: int
+
+    @property
+    def cache(self) -> Path:
+        return self.work / "features"
+
+    def extract(self, log: Log) -> None:
+        """Encode every photo set."""
+        for photo_set in features.sets(self.sources):
+            features.extract(photo_set, self.cache, self.threads, log)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return load_vocabulary(self.sources)
+
+    @cached_property
+    def bank(self) -> Bank:
+        return load_bank(self.sources, self.cache, self.vocabulary)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        path = self.work / "tokenizer.json"
+        if not path.exists():
+            tokens.train_tokenizer(self._corpus(), path)
+        return Tokenizer.from_file(str(path))
+
+    def train(
+        self, recipe: Recipe, seed: int, name: str, log: Log, start: Model | None = None
+    ) -> tuple[Model, dict[str, object]]:
+        """The trained model of this recipe and seed, and its judgement."""
+        batches = Batches(self.bank, self.vocabulary, self.tokenizer, recipe, seed)
+        model = fit(self.bank, batches, recipe, seed, self.work / f"{name}.pt", log, start)
+        path = self.work / f"{name}-judged.json"
+        if not path.exists():
+            verdict = judge(model, self.tokenizer, self.bank, self.vocabulary)
+            path.write_text(json.dumps(verdict, indent=2) + "\n")
+            log.write("judged", name=name, **verdict)
+        return model, json.loads(path.read_text())
+
+    def _corpus(self) -> list[str]:
+        flickr = photos.flickr8k_captions(self.sources)
+        shapes = [*PLAIN, *DENIALS, *CHOICES, *KINDS, *LIGHT, *COLOURED]
+        return [
+            *(c for texts in photos.coco_captions(self.sources).values() for c in texts),
+            *(c for key in photos.flickr8k_split(self.sources, "train") for c in flickr[key]),
+            *tokens.glosses(self.sources / "wordnet"),
+            *(f"{name}." for name in (*self.vocabulary.names, *self.vocabulary.kinds) for _ in range(60)),
+            *(shape.replace("{}", "") for shape in shapes for _ in range(200)),
+        ]
