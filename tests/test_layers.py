@@ -111,7 +111,6 @@ print(",".join(heavy), file=sys.stderr)
         ("--help", ""),
         ("forget --help", ""),
         ("data", "rich"),
-        ("models", "rich"),
         ("reproduce", "rich"),
         ("forget demo --forget catt", "rich"),
         ("report nowhere", "rich"),

@@ -103,7 +103,7 @@ def worst(a: torch.Tensor, b: torch.Tensor) -> float:
         ("base", "quick_gelu", 4, 77),
         ("base", "quick_gelu", 16, 26),
         pytest.param("large", "gelu", 1, 12, marks=pytest.mark.slow),
-        ("large", "gelu", 4, 16),
+        pytest.param("large", "gelu", 4, 16, marks=pytest.mark.slow),
         pytest.param("large", "gelu", 16, 26, marks=pytest.mark.slow),
     ],
 )

@@ -116,7 +116,8 @@ UNTUNED = [name for name, method in METHODS.items() if method.settings.get("iter
 STOPPED = [name for name in METHODS if name not in UNTUNED]
 
 
-@pytest.mark.parametrize("method", [name for name in STOPPED if name not in LARGE])
+# A sample: one of each kind of search. `tests/test_tuner.py` interrupts every method once.
+@pytest.mark.parametrize("method", ["lcs", "bbt-sep", "bbt-vkd", "cbbt", "zip", "coop", "c-emb"])
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(model, data, tmp_path, method):
     check(model, data, tmp_path, method, trials=1)
 
