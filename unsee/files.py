@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes to a temporary name beside it, then renames: a reader sees the old file or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    write_with(path, lambda temporary: temporary.write_bytes(content))
+
+
+def write_with(path: Path, write: Callable[[Path], object]) -> None:
+    """The same for content too large to be held in memory twice: `write` is given the temporary name."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+        write(temporary)
+        os.fsync(handle)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -31,7 +31,7 @@ _CHOICES = {
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
 _ABOVE_ZERO = ("sigma0", "rate", "weight_rate", "tau")
-_NOT_NEGATIVE = ("shared", "seed", "memorize_weight", "forget_weight", "embedding_weight")
+_NOT_NEGATIVE = ("shared", "seed", "image_size", "memorize_weight", "forget_weight", "embedding_weight")
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Settings:
     rate: float = 0.1  # of descents, in standard deviations of the token embeddings
     weight_rate: float = 1e-4  # of methods that train weights
     weights: str = ""  # a folder with pretrained weights for the from-scratch classifiers to start from
+    image_size: int = 0  # side of their images in pixels; 0: by the weights, or else by the images, at most 224
     save_weights: bool = False  # keep the trained copy in the run folder
     with_images: float = 1.0  # share of the forgotten classes that there are images of
     embedding_weight: float = 0.0  # of the loss on class embeddings, for those there are none of

@@ -1,4 +1,4 @@
-"""Learners: methods that train weights, of a copy of the model or of a classifier from scratch.
+"""Learners: methods that train weights. Here: a copy of the model; classifiers from scratch are in `classifiers.py`.
 
 A learner has tensors to train, computes its loss and gradients on the split's images, and gives confidences
 for any images. `training.train_weights` runs them all.
@@ -7,17 +7,15 @@ for any images. `training.train_weights` runs them all.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unsee.errors import InputError, ModelError
-from unsee.images import Images, as_rgb, in_batches
+from unsee.images import Images, in_batches
 from unsee.methods.losses import forgetting_loss_torch
 from unsee.methods.task import Task, make_origin
 from unsee.models.features import encode_images
@@ -28,6 +26,8 @@ from unsee.models.white_box import open_box
 from unsee.types import Floats
 
 BATCH = 32  # images through an image tower at once
+TRAINED = 8  # the same where gradients are wanted: every layer's output is then kept, 150 MB per image in ViT-B/16
+NAMES = 64  # class names through the text tower at once, where gradients are wanted
 
 
 class ParameterGroup(TypedDict):
@@ -44,7 +44,10 @@ class Learner(Protocol):
         """The tensors to train, as an optimiser's parameter groups."""
 
     def tensors(self) -> list[Tensor]:
-        """Everything that changes in training, buffers included, for a run's checkpoint."""
+        """Everything that changes in training, buffers included and last, for a run's checkpoint."""
+
+    def moving(self) -> list[Tensor]:
+        """The buffers among them, which a forward pass in training changes, such as running means."""
 
     def backward(self) -> float:
         """Computes the loss on the training images and adds its gradients to the tensors."""
@@ -70,7 +73,8 @@ class CopyLearner:
         self._labels = torch.from_numpy(self._images.labels)
         self._gone = torch.from_numpy(task.forget[self._images.labels])
         self.model = trainable_copy(model)
-        self._text = self.model.bind_names(self._names)
+        names = self._names
+        self._text = [self.model.bind_names(names[part.start : part.stop]) for part in in_batches(len(names), NAMES)]
         tokens = self.model.tower.tokens
         self.contexts = torch.from_numpy(make_origin(s, model)).to(tokens.device, tokens.dtype)
         self._tune_contexts = s.method == "coop-params"
@@ -87,17 +91,30 @@ class CopyLearner:
     def tensors(self) -> list[Tensor]:
         return [*self._weights(), self.contexts]
 
+    def moving(self) -> list[Tensor]:
+        return []
+
     def backward(self) -> float:
-        """The gradient over all images, computed in batches to limit memory."""
+        """The gradient over all images, computed in batches of images and then of class names to limit memory.
+
+        Batches of images leave their slope on the class embeddings; each batch of names then passes its part of it
+        on to the weights. The sum is the gradient of the whole.
+        """
         total, kept, gone = 0.0, int((~self._gone).sum()), int(self._gone.sum())
         weights = self._settings.memorize_weight, self._settings.forget_weight
-        for batch in in_batches(len(self._images), BATCH if self._vision else len(self._images)):
+        with torch.no_grad():
+            embeddings = self._embeddings()
+        embeddings.requires_grad_()
+        for batch in in_batches(len(self._images), TRAINED if self._vision else len(self._images)):
             rows = torch.tensor(list(batch))
-            log_p = self._log_p(self._features(self._images, rows), self._embeddings())
+            log_p = self._log_p(self._features(self._images, rows), embeddings)
             labels, away = self._labels[rows].to(log_p.device), self._gone[rows].to(log_p.device)
             loss = forgetting_loss_torch(log_p, labels, away, weights, (kept, gone))
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+        assert embeddings.grad is not None  # every image is scored against every name
+        for text, slope in zip(self._text, torch.split(embeddings.grad, NAMES), strict=True):
+            text.embeddings(self.contexts[None])[0].backward(slope)  # type: ignore[no-untyped-call]
         return total
 
     def confidences(self, images: Images) -> Floats:
@@ -133,7 +150,7 @@ class CopyLearner:
 
     def _embeddings(self) -> Tensor:
         """Class embeddings under the contexts. -> (C, E)."""
-        return self._text.embeddings(self.contexts[None])[0]
+        return torch.cat([text.embeddings(self.contexts[None])[0] for text in self._text])
 
     def _log_p(self, features: Tensor, embeddings: Tensor) -> Tensor:
         return (self.model.logit_scale * features @ embeddings.T).float().log_softmax(dim=-1)
@@ -174,100 +191,3 @@ def trainable_copy(model: LocalModel) -> LocalModel:
         model.reads_highest,
         model.card.family,
     )
-
-
-class ScratchLearner:
-    """A classifier of only the kept classes, trained from random or given weights."""
-
-    def __init__(self, task: Task) -> None:
-        s = task.settings
-        keep = np.flatnonzero(~task.forget)
-        images = task.data.train.subset(task.split.train)
-        self._images = images.subset(np.flatnonzero(~task.forget[images.labels]))
-        self._keep, self._classes = keep, len(task.forget)
-        self._side = _side(self._images.read(0).size)
-        self._labels = torch.from_numpy(np.searchsorted(keep, self._images.labels))
-        with torch.random.fork_rng():
-            torch.manual_seed(s.seed)
-            self.network = _NETWORKS[s.method](len(keep), self._side, s.weights)
-        self._pixels = self._prepare(self._images)
-        self._rate = s.weight_rate
-
-    def groups(self) -> list[ParameterGroup]:
-        return [{"params": list(self.network.parameters()), "lr": self._rate}]
-
-    def tensors(self) -> list[Tensor]:
-        return [*self.network.parameters(), *(b for b in self.network.buffers() if b.is_floating_point())]
-
-    def backward(self) -> float:
-        self.network.train()
-        logits = self.network(pixel_values=self._pixels).logits
-        loss = F.cross_entropy(logits, self._labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
-
-    def confidences(self, images: Images) -> Floats:
-        """Confidences for images; those of forgotten classes are 0, as the classifier does not know them."""
-        self.network.eval()
-        found = np.zeros((len(images), self._classes), dtype=np.float32)
-        with torch.no_grad():
-            for batch in in_batches(len(images), 256):
-                pixels = self._prepare(images.subset(list(batch)))
-                shares = self.network(pixel_values=pixels).logits.softmax(dim=-1)
-                found[batch.start : batch.stop, self._keep] = shares.numpy()
-        return found
-
-    def _prepare(self, images: Images) -> Tensor:
-        size = (self._side, self._side)
-        rows = [np.asarray(as_rgb(images.read(i)).resize(size)) for i in range(len(images))]
-        return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def _side(size: tuple[int, int]) -> int:
-    """The network's input size: the images' own, rounded to a multiple of 32, at most 224."""
-    return int(min(224, max(32, 32 * round(min(size) / 32))))
-
-
-def _resnet18(labels: int, side: int, weights: str) -> torch.nn.Module:
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    if weights:
-        return _pretrained(ResNetForImageClassification, weights, labels)
-    sizes = {"embedding_size": 64, "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2]}
-    made: torch.nn.Module = ResNetForImageClassification(ResNetConfig(**sizes, layer_type="basic", num_labels=labels))
-    return made
-
-
-def _vit(labels: int, side: int, weights: str) -> torch.nn.Module:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    if weights:
-        return _pretrained(ViTForImageClassification, weights, labels)
-    made: torch.nn.Module = ViTForImageClassification(ViTConfig(image_size=side, patch_size=16, num_labels=labels))
-    return made
-
-
-def _pretrained(kind: Any, folder: str, labels: int) -> torch.nn.Module:
-    try:
-        made: torch.nn.Module = kind.from_pretrained(
-            folder, num_labels=labels, ignore_mismatched_sizes=True, local_files_only=True, use_safetensors=True
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(f"weights {folder!r} cannot be loaded: {str(error).splitlines()[0][:160]}") from None
-    return made
-
-
-_NETWORKS: dict[str, Callable[[int, int, str], torch.nn.Module]] = {"scratch-resnet18": _resnet18, "scratch-vit": _vit}
-LEARNERS: dict[str, Callable[[Task], Learner]] = {
-    "coop-params": CopyLearner,
-    "finetune": CopyLearner,
-    "scratch-resnet18": ScratchLearner,
-    "scratch-vit": ScratchLearner,
-}
-
-
-def make_learner(task: Task) -> Learner:
-    """The learner of a task's method."""
-    if task.settings.method not in LEARNERS:
-        raise InputError(f"method {task.settings.method!r} trains no weights")
-    return LEARNERS[task.settings.method](task)

@@ -1,6 +1,7 @@
 """Default sizes by preset, model and data set.
 
-`paper` holds the sizes that the paper states for each of its data sets, and the step-size rule of the authors' pycma.
+`paper` holds the sizes that the paper states for each of its data sets, the step-size rule of the authors' pycma and
+the image size of the authors' loaders, for classifiers from scratch (`tuned`: the images' own size).
 `tuned` holds the sizes chosen on validation images for a model family and data set, or else the paper's, and the
 step-size rule of the installed pycma.
 """
@@ -33,6 +34,7 @@ TUNED: dict[tuple[str, str], dict[str, int]] = {  # (model family, data set) -> 
 }
 PRESETS = ("tuned", "paper")
 POPULATION = 20
+IMAGE_SIZE = 224  # what the authors' loaders resize every image to
 
 
 def resolve(
@@ -69,6 +71,8 @@ def resolve(
     merged |= wanted
     if preset == "paper":
         merged.setdefault("step_size", _step_size_of_pycma_3(merged.get("search")))
+        if METHODS[method].sees == "nothing":
+            merged.setdefault("image_size", IMAGE_SIZE)
     return Settings(**merged)
 
 

@@ -5,22 +5,29 @@ The user's model is never changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from unsee.errors import RunError
+from unsee.errors import InputError, RunError
 from unsee.images import Images
-from unsee.methods.learners import Learner, make_learner
+from unsee.methods.classifiers import ScratchLearner
+from unsee.methods.learners import CopyLearner, Learner
 from unsee.methods.recorder import Evaluated, Recorder
 from unsee.methods.task import Task
 from unsee.metrics import answers, scores
 from unsee.models.black_box import BoundImages
 from unsee.types import Floats
 
+LEARNERS: dict[str, Callable[[Task], Learner]] = {
+    "coop-params": CopyLearner,
+    "finetune": CopyLearner,
+    "scratch-resnet18": ScratchLearner,
+    "scratch-vit": ScratchLearner,
+}
 SMALL = 64 * 2**20  # bytes of state saved after every step; more, and only after every 25th
 
 
@@ -46,12 +53,12 @@ def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
     recorder.start()
     while not recorder.done:
         found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
-        weights = [t.detach().clone() for t in learner.tensors()]  # before a forward pass that changes running means
         optimizer.zero_grad()
+        moving = [t.detach().clone() for t in learner.moving()]  # as validated: training changes running means
         loss = learner.backward()
         generation = recorder.record(Evaluated(np.array([loss]), {0: found}), population=1, spent=1)
         if generation.chosen is not None:
-            recorder.best.kept = weights
+            recorder.best.kept = _keep(learner, moving, recorder.best.kept)
         optimizer.step()
         _count(task, valid, recorder)
         recorder.append(generation, _checkpoint(learner, optimizer, recorder))
@@ -61,6 +68,24 @@ def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
         for tensor, kept in zip(learner.tensors(), recorder.best.kept, strict=True):
             tensor.copy_(kept)
     return TrainedWeights(learner)
+
+
+def make_learner(task: Task) -> Learner:
+    """The learner of a task's method."""
+    if task.settings.method not in LEARNERS:
+        raise InputError(f"method {task.settings.method!r} trains no weights")
+    return LEARNERS[task.settings.method](task)
+
+
+def _keep(learner: Learner, moving: list[torch.Tensor], before: list[torch.Tensor] | None) -> list[torch.Tensor]:
+    """A copy of the weights with these buffers, in the memory of the copy before: a large model has no room for two."""
+    tensors = learner.tensors()
+    now = [t.detach() for t in tensors[: len(tensors) - len(moving)]] + moving
+    if before is None:
+        return [t.clone() for t in now]
+    for kept, tensor in zip(before, now, strict=True):
+        kept.copy_(tensor)
+    return before
 
 
 def _count(task: Task, valid: Images, recorder: Recorder) -> None:
@@ -94,7 +119,8 @@ def _restore(learner: Learner, optimizer: torch.optim.Adam, state: Mapping[str, 
         for i, parameter in enumerate(_parameters(optimizer)):
             for name in ("step", "exp_avg", "exp_avg_sq"):
                 saved = torch.from_numpy(state[f"adam.{i}.{name}"].copy())
-                optimizer.state[parameter][name] = saved.reshape(() if name == "step" else parameter.shape)
+                shaped = saved.reshape(() if name == "step" else parameter.shape)
+                optimizer.state[parameter][name] = shaped if name == "step" else shaped.to(parameter.device)
         return [torch.from_numpy(state[f"best.{i}"].copy()).view_as(t) for i, t in enumerate(tensors)]
     except (KeyError, RuntimeError) as error:
         raise RunError(f"the checkpoint does not fit the model ({error})") from None

@@ -25,13 +25,17 @@ def preprocess(image: Image.Image, how: Preprocess) -> Floats:
 
     Images become RGB first, as Hugging Face does; OpenCLIP does so last, which differs for palette images.
     """
-    image = as_rgb(image)
-    image = image.resize(_resized(image.size, how), RESAMPLING[how.interpolation])
-    image = _padded(image, how) if how.mode == "longest" else _cropped(image, how)
-    pixels: Floats = np.asarray(image, dtype=np.float32) / np.float32(255)
+    pixels: Floats = np.asarray(crop_image(image, how), dtype=np.float32) / np.float32(255)
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
     normal: Floats = (pixels - mean) / std
     return np.ascontiguousarray(normal.transpose(2, 0, 1))
+
+
+def crop_image(image: Image.Image, how: Preprocess) -> Image.Image:
+    """The image before it is normalised: RGB on white, resized, cropped or padded to a square of side `crop`."""
+    image = as_rgb(image)
+    image = image.resize(_resized(image.size, how), RESAMPLING[how.interpolation])
+    return _padded(image, how) if how.mode == "longest" else _cropped(image, how)
 
 
 def _resized(size: tuple[int, int], how: Preprocess) -> tuple[int, int]:

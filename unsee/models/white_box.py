@@ -25,6 +25,11 @@ def open_box(model: BlackBox, method: str, access: str) -> LocalModel:
     return model
 
 
+def device_of(model: BlackBox) -> torch.device:
+    """Where this model's text tower is, so what is trained beside it goes there too; the CPU beside a black box."""
+    return model.tower.tokens.device if isinstance(model, LocalModel) else torch.device("cpu")
+
+
 def class_embeddings(model: LocalModel, class_names: Sequence[str], template: str) -> Floats:
     """Normalised class embeddings under a plain-text prompt. -> (C, E)."""
     with torch.inference_mode():

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load, load_file, save, save_file
 
 from unsee.errors import RunError, RunInUse
-from unsee.files import write_bytes
+from unsee.files import write_bytes, write_with
 from unsee.runs.records import CheckpointLine, ConfigRecord, JournalLine, ResultRecord, read_record, write_record
 from unsee.types import Generation, Ints
 
@@ -115,13 +115,13 @@ class RunFolder:
     def write_state(self, arrays: Mapping[str, Any]) -> None:
         """Saves what cannot be replayed: where a descent is after the last generation."""
         number = np.array([len(self.history)], dtype=np.float64)
-        write_bytes(self.folder / STATE, save({"generation": number, **arrays}))
+        write_with(self.folder / STATE, lambda path: save_file({"generation": number, **arrays}, path))
 
     def read_state(self) -> Mapping[str, Any]:
         """The last saved state; the history is cut back to the generation that it belongs to."""
         path = self.folder / STATE
         try:
-            arrays = load(path.read_bytes()) if path.is_file() else {}
+            arrays = load_file(path) if path.is_file() else {}
             keep = int(arrays.pop("generation", np.zeros(1))[0])
         except (OSError, ValueError, SafetensorError) as error:
             raise RunError(f"{path}: damaged ({error})") from None
@@ -137,7 +137,7 @@ class RunFolder:
 
     def write_weights(self, arrays: Mapping[str, Any]) -> None:
         """Keeps the trained copy of a model."""
-        write_bytes(self.folder / WEIGHTS, save(dict(arrays)))
+        write_with(self.folder / WEIGHTS, lambda path: save_file(dict(arrays), path))
 
     def write_answers(self, arrays: Mapping[str, Any]) -> None:
         """Keeps the top answer to every test image, before and after."""
