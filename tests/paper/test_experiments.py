@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -92,8 +93,58 @@ def test_a_pretrained_start_needs_weights_and_is_left_out_without():
     scratch = load_experiment("table-scratch")
     plain = requests_of(scratch, "cifar10", CIFAR10, [0])
     given = requests_of(scratch, "cifar10", CIFAR10, [0], {"scratch-vit": "weights/vit"})
-    assert len(given) == len(plain) + 1
-    assert {"weights": "weights/vit"} in [requests[0].settings for _, _, requests in given]
+    assert [len(requests) for _, _, requests in plain] == [1, 1, 0, 0, 1]
+    assert [len(requests) for _, _, requests in given] == [1, 1, 0, 1, 1]
+    assert given[3][2][0].settings == {"weights": "weights/vit"}
+
+
+PRETRAINED = """
+title = "Small"
+paper = "nowhere"
+kind = "table"
+data = ["cifar10"]
+note = "About all."
+[[rows]]
+name = "Given"
+method = "scratch-resnet18"
+pretrained = true
+paper.cifar10 = { h = [95.07, 1] }
+[[rows]]
+name = "Plain"
+method = "zero-shot"
+settings = { shots = 2 }
+note = "about it"
+"""
+
+
+def test_a_row_that_was_left_out_is_named_in_the_table_with_the_papers_values(model, data, tmp_path):
+    named = dataclasses.replace(data, name="cifar10")  # so that the paper has values for it
+    workspace = Workspace(model, named, tmp_path / "runs")
+    (found,) = reproduce([(parse_experiment("small", PRETRAINED), workspace)], [0, 1])
+    given, plain = found.lines
+    assert (given.seeds, given.ours, plain.seeds, plain.left_out) == (0, {}, 2, "")
+    table = tabulate(found)
+    assert "2 seeds" in table.title
+    assert table.rows[0][:3] == [
+        "Given (left out: needs weights, --pretrained scratch-resnet18=FOLDER)",
+        "–",
+        "95.07 ± 1",
+    ]
+    comma, markdown, latex = (path.read_text(encoding="utf-8") for path in save_all([found], tmp_path / "saved"))
+    assert all("left out: needs weights" in text for text in (markdown, latex))
+    assert markdown.endswith("|\n\nAbout all.\n\nPlain: about it\n")
+    assert "About all." in latex
+    first = next(csv.DictReader(comma.splitlines()))
+    assert (first["row"], first["seeds"], first["h_mean"], first["h_paper_mean"]) == ("Given", "0", "", "95.07")
+
+
+def test_the_papers_fine_tuning_stands_beside_both_readings_of_it():
+    table, memorize = load_experiment("table-finetune"), load_experiment("table-memorize")
+    (weights, contexts), coop = table.rows[:2], memorize.rows[-1]
+    assert (weights.method, contexts.method, coop.method) == ("finetune", "coop-memorize", "coop-memorize")
+    assert weights.paper == contexts.paper
+    assert weights.paper["cub200"] == coop.paper["cub200"]
+    assert "to the digit" in table.note
 
 
 def test_a_damaged_experiment_says_what_is_wrong():

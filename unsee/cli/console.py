@@ -204,8 +204,8 @@ class Console:
             for row in given.rows:
                 table.add_row(*row)
             self._out.print(table)
-            if each.experiment.note:
-                self._out.print(each.experiment.note, soft_wrap=True)
+            for note in given.notes:
+                self._out.print(note, soft_wrap=True)
         self._out.print("mean ± standard deviation over seeds, in points")
         for path in files:
             self._out.print(f"written: {path}", soft_wrap=True)

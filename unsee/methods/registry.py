@@ -106,8 +106,9 @@ METHODS: dict[str, Method] = {
         "weights",
         own_schedule=True,
     ),
+    # The paper's "Fine-tune CLIP". Read as tuning contexts instead of weights, it is coop-memorize.
     "finetune": Method(
-        "a copy of the weights, trained on the kept classes",
+        "a copy of all weights, trained on the kept classes",
         _SLOPE | _WEIGHTS | {"forget_weight": 0.0},
         "weights",
         own_schedule=True,

@@ -52,7 +52,14 @@ class TableRow:
     forget: tuple[int, ...] = ()  # numbers of classes
     pretrained: bool = False  # starts from weights that the user gives
     level: bool = False  # in a figure: the same at every point
+    note: str = ""  # what a reader must know about it
     paper: Mapping[str, Any] = field(default_factory=dict)
+
+    def left_out(self, pretrained: Mapping[str, str]) -> str:
+        """Why this row cannot be made with these folders of weights, by method; nothing if it can."""
+        if not self.pretrained or self.method in pretrained:
+            return ""
+        return f"left out: needs weights, --pretrained {self.method}=FOLDER"
 
 
 @dataclass(frozen=True)
@@ -75,9 +82,7 @@ class Experiment:
         """Every line of the result on this data set: a row at a point, and its settings."""
         found = []
         for row in self.rows:
-            if row.pretrained and row.method not in pretrained:
-                continue
-            start = {"weights": pretrained[row.method]} if row.pretrained else {}
+            start = {"weights": pretrained[row.method]} if row.pretrained and row.method in pretrained else {}
             for point in (XPoint(LEVEL),) if row.level else self.points:
                 if not point.data or STANDS_FOR.get(data, data) in point.data:
                     found.append((row, point, {**row.settings, **point.settings, **start}))
@@ -97,9 +102,10 @@ class ResultLine:
     row: str
     point: str
     method: str
-    seeds: int
-    ours: Mapping[str, tuple[float, float]]
+    seeds: int  # 0 if it was left out
+    ours: Mapping[str, tuple[float, float]]  # nothing if it was left out
     paper: Mapping[str, Sequence[float]]
+    left_out: str = ""  # why
 
 
 def experiment_names() -> list[str]:
@@ -142,11 +148,11 @@ def requests_of(
     seeds: Iterable[int],
     pretrained: Mapping[str, str] | None = None,
 ) -> list[tuple[TableRow, XPoint, list[RunRequest]]]:
-    """Every line of a table on this data set with the runs that make it, one for each seed."""
-    found = []
-    for row, point, settings in experiment.entries(data, pretrained or {}):
-        gone = forgotten(row, point, class_names)
-        requests = [RunRequest(row.method, seed, gone, experiment.preset, settings) for seed in seeds]
+    """Every line of a table on this data set with the runs that make it: one for each seed, none if it is left out."""
+    found, weights, numbers = [], pretrained or {}, list(seeds)
+    for row, point, settings in experiment.entries(data, weights):
+        gone, wanted = forgotten(row, point, class_names), [] if row.left_out(weights) else numbers
+        requests = [RunRequest(row.method, seed, gone, experiment.preset, settings) for seed in wanted]
         found.append((row, point, requests))
     return found
 
@@ -154,7 +160,11 @@ def requests_of(
 def result_line(
     experiment: Experiment, row: TableRow, point: XPoint, data: str, results: Sequence[ResultRecord]
 ) -> ResultLine:
-    """One line of the table, from the results of its runs."""
+    """One line of the table, from the results of its runs; without results it is one that was left out."""
+    if not results:
+        return ResultLine(
+            row.name, point.label, row.method, 0, {}, experiment.published(row, point, data), row.left_out({})
+        )
     ours = {}
     for column in experiment.columns:
         values = [_value(result, column) for result in results]

@@ -14,22 +14,34 @@ from unsee.results.tables import Series, TextTable, as_csv, as_latex, as_markdow
 def heading(found: Reproduced) -> str:
     """What it is and of what: no number means anything without its model."""
     e = found.experiment
-    tested = f"{found.data}, {found.images} test images, {found.lines[0].seeds} seeds"
+    seeds = max(line.seeds for line in found.lines)
+    tested = f"{found.data}, {found.images} test images, {seeds} seeds"
     return f"{e.name}: {e.title} ({e.paper}). {tested}; ours on {found.model}, the paper's on CLIP ViT-B/16"
 
 
 def tabulate(found: Reproduced) -> TextTable:
-    """Ours beside the paper's, mean ± standard deviation over seeds, in points."""
+    """Ours beside the paper's, mean ± standard deviation over seeds, in points. What was left out has no mean."""
     e = found.experiment
     columns = [text for c in e.columns for text in (f"{COLUMN_NAMES[c]}, {found.model}", "paper, CLIP")]
     rows = []
     for line in found.lines:
         seen = min(line.seeds, 2)  # one seed has no spread
         pairs = [
-            (_spread(line.ours[c][:seen]), _spread(line.paper[c], 0) if c in line.paper else "–") for c in e.columns
+            (
+                _spread(line.ours[c][:seen]) if c in line.ours else "–",
+                _spread(line.paper[c], 0) if c in line.paper else "–",
+            )
+            for c in e.columns
         ]
-        rows.append([line.row, *_points(found, [line.point]), *(text for pair in pairs for text in pair)])
-    return TextTable(["", *_points(found, [e.x]), *columns], rows, heading(found))
+        name = f"{line.row} ({line.left_out})" if line.left_out else line.row
+        rows.append([name, *_points(found, [line.point]), *(text for pair in pairs for text in pair)])
+    return TextTable(["", *_points(found, [e.x]), *columns], rows, heading(found), notes(found))
+
+
+def notes(found: Reproduced) -> list[str]:
+    """What a reader must know about the table and its rows."""
+    e = found.experiment
+    return [note for note in (e.note, *(f"{row.name}: {row.note}" for row in e.rows if row.note)) if note]
 
 
 def save_all(found: Sequence[Reproduced], folder: Path) -> list[Path]:
@@ -57,7 +69,7 @@ def _drawn(found: Reproduced) -> dict[str, bytes]:
     parts = []
     for column in found.experiment.columns:
         series = []
-        for name, lines in _by_row(found.lines).items():
+        for name, lines in _by_row([line for line in found.lines if line.ours]).items():
             values = [line.ours[column] for line in lines]
             if lines[0].point == LEVEL:
                 values *= len(labels)
@@ -75,7 +87,7 @@ def _by_row(lines: Sequence[ResultLine]) -> dict[str, list[ResultLine]]:
 
 
 def _plain(found: Reproduced) -> TextTable:
-    """Numbers alone, one per column."""
+    """Numbers alone, one per column; none of ours, and 0 seeds, for what was left out."""
     columns = found.experiment.columns
     kinds = ("mean", "std", "paper_mean", "paper_std")
     header = ["row", "point", "method", "data", "model", "seeds", *(f"{c}_{kind}" for c in columns for kind in kinds)]
@@ -84,7 +96,7 @@ def _plain(found: Reproduced) -> TextTable:
         numbers: list[str] = []
         for column in columns:
             paper = [*line.paper.get(column, ())]
-            numbers += [f"{value:.4f}" for value in line.ours[column]]
+            numbers += [f"{value:.4f}" for value in line.ours.get(column, ())] or ["", ""]
             numbers += [f"{value:.2f}" for value in paper] + [""] * (2 - len(paper))
         facts = [line.row, line.point, line.method, found.data, found.model, str(line.seeds)]
         rows.append([*facts, *numbers])

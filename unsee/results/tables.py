@@ -34,11 +34,12 @@ _NUMBER = re.compile(r"[-−+]?\d[\d,. ]*( ± \d[\d.]*)?")
 
 @dataclass(frozen=True)
 class TextTable:
-    """Cells as they are to be read, a header over them, and a title that may be empty."""
+    """Cells as they are to be read, a header over them, a title that may be empty, and notes below."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -62,7 +63,7 @@ class Series:
 
 
 def as_csv(table: TextTable) -> str:
-    """Comma-separated, quoted where needed; the title is left out."""
+    """Comma-separated, quoted where needed; title and notes are left out."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([table.header, *table.rows])
     return out.getvalue()
@@ -76,16 +77,20 @@ def as_latex(table: TextTable) -> str:
         lines.append(rf"\caption{{{_latex(table.title)}}}")
     lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(table.header), r"\midrule"]
     lines += [_latex_row(row) for row in table.rows]
-    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\smallskip\footnotesize {_latex(note)}" for note in table.notes]
+    lines.append(r"\end{table}")
     return "\n".join(lines) + "\n"
 
 
 def as_markdown(table: TextTable) -> str:
-    """A pipe table, under its title in bold."""
+    """A pipe table, under its title in bold and over its notes."""
     rules = ["---:" if table.numeric(i) else "---" for i in range(len(table.header))]
     lines = [f"**{_markdown(table.title)}**", ""] if table.title else []
     lines += [_markdown_row(table.header), "|" + "|".join(rules) + "|"]
     lines += [_markdown_row(row) for row in table.rows]
+    for note in table.notes:
+        lines += ["", _markdown(note)]
     return "\n".join(lines) + "\n"
 
 
