@@ -35,8 +35,8 @@ class Preprocess:
     crop: int
     mean: tuple[float, ...] = OPENAI_MEAN
     std: tuple[float, ...] = OPENAI_STD
-    mode: str = "shortest"  # and crop the rest; or "longest" and pad the rest; or "squash": both sides
-    interpolation: str = "bicubic"  # or "bilinear"
+    mode: str = "shortest"  # and crop the rest; "longest" and pad the rest; "squash": both sides; "none": only crop
+    interpolation: str = "bicubic"  # or another of Pillow's filters
     fill: int = 0  # grey level of the padding
     crop_rounding: str = "down"  # of a crop that starts at half a pixel: "down" (Hugging Face), "even" (torchvision)
 

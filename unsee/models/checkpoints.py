@@ -29,6 +29,7 @@ from unsee.models.checkpoint_record import (
     read_json,
 )
 from unsee.models.open_clip import architecture_names, read_open_clip_file, read_open_clip_folder, read_openai_file
+from unsee.models.preprocessor_config import read_preprocess
 from unsee.models.weights import Weights, floats, read_weights
 
 __all__ = [
@@ -93,7 +94,7 @@ def _hugging_face(folder: Path) -> Checkpoint:
             image=image,
             patch=int(vision.get("patch_size", 32)),
             eos=None if eos == 2 else eos,
-            preprocess=_hf_preprocess(folder, image),
+            preprocess=read_preprocess(folder, image),
             state=floats(_hf_weights(folder)),
             folder=folder,
         )
@@ -110,20 +111,6 @@ def _hf_sizes(config: Mapping[str, Any], width: int, layers: int, heads: int, hi
         activation=str(config.get("hidden_act", "quick_gelu")),
         eps=float(config.get("layer_norm_eps", 1e-5)),
     )
-
-
-def _hf_preprocess(folder: Path, image: int) -> Preprocess:
-    path = folder / "preprocessor_config.json"
-    if not path.is_file():
-        return Preprocess(image, image)
-    config = read_json(path)
-    size, crop = config.get("size", image), config.get("crop_size", image)
-    if isinstance(size, dict):
-        size = size.get("shortest_edge") or size.get("height") or image
-    if isinstance(crop, dict):
-        crop = crop.get("height", image)
-    mean, std = config.get("image_mean", OPENAI_MEAN), config.get("image_std", OPENAI_STD)
-    return Preprocess(int(size), int(crop), tuple(mean), tuple(std))
 
 
 def _hf_weights(folder: Path) -> Weights:

@@ -13,11 +13,12 @@ from PIL import Image
 from unsee.errors import ModelError
 from unsee.images import BACKGROUND, as_rgb
 from unsee.models.checkpoint_record import Checkpoint, Preprocess, is_buffer
+from unsee.models.preprocessor_config import FILTERS
 from unsee.models.weights import Weights
 from unsee.types import Floats
 from unsee.versions import FEATURE_EPOCH
 
-RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+RESAMPLING = {name: Image.Resampling[name.upper()] for name in FILTERS}
 
 
 def preprocess(image: Image.Image, how: Preprocess) -> Floats:
@@ -34,7 +35,8 @@ def preprocess(image: Image.Image, how: Preprocess) -> Floats:
 def crop_image(image: Image.Image, how: Preprocess) -> Image.Image:
     """The image before it is normalised: RGB on white, resized, cropped or padded to a square of side `crop`."""
     image = as_rgb(image)
-    image = image.resize(_resized(image.size, how), RESAMPLING[how.interpolation])
+    if how.mode != "none":
+        image = image.resize(_resized(image.size, how), RESAMPLING[how.interpolation])
     return _padded(image, how) if how.mode == "longest" else _cropped(image, how)
 
 
