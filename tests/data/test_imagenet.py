@@ -106,8 +106,11 @@ def test_flat_validation_images_get_their_labels_from_a_file(flat, labels):
 
 def test_any_of_three_files_names_the_classes_and_coops_comes_first(folders):
     (folders / "LOC_synset_mapping.txt").unlink()
-    with pytest.raises(DataError, match=r"looked for classnames\.txt, LOC_synset_mapping\.txt, imagenet_class"):
+    with pytest.raises(
+        DataError, match=r"looked for classnames\.txt, LOC_synset_mapping\.txt, imagenet_class"
+    ) as caught:
         load_imagenet(folders)
+    assert "Put classnames.txt there (CLIP's names, linked in DATASETS.md of https://" in str(caught.value)
     index = {str(i): [synset, f"great_name_{i}"] for i, synset in enumerate(SYNSETS)}
     (folders / "imagenet_class_index.json").write_text(json.dumps(index))
     assert load_imagenet(folders).class_names[1] == "great name 1"

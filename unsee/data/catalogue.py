@@ -144,7 +144,8 @@ _EVERY = (
             "ILSVRC2012_img_train.tar": "1d675b47d978889d74fa0da5fadfb00e",
             "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
         },
-        get="both of {archives} from {page}, unpacked in {place}, one folder per class",
+        get="both of {archives} from {page}, unpacked in {place}, one folder per class; classnames.txt is linked in "
+        "DATASETS.md of https://github.com/KaiyangZhou/CoOp",
         find=find_imagenet,
         load=load_imagenet,
     ),

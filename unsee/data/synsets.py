@@ -1,14 +1,15 @@
 """What ImageNet's classes are called: a name for each synset, read from a file beside the images.
 
-| file                      | a class                                            | where it comes from        |
-|---------------------------|----------------------------------------------------|----------------------------|
-| classnames.txt            | `n01440764 tench`                                  | CoOp, the names CLIP is tested with |
-| LOC_synset_mapping.txt    | `n01440764 tench, Tinca tinca`                     | Kaggle                     |
-| imagenet_class_index.json | `"0": ["n01440764", "tench"]`                      | Keras                      |
+| file                      | a class                        | where it comes from                                   |
+|---------------------------|--------------------------------|-------------------------------------------------------|
+| classnames.txt            | `n01440764 tench`              | linked in CoOp's DATASETS.md: OpenAI's names for CLIP |
+| LOC_synset_mapping.txt    | `n01440764 tench, Tinca tinca` | in Kaggle's download of ImageNet: WordNet's names     |
+| imagenet_class_index.json | `"0": ["n01440764", "tench"]`  | Keras: the first of WordNet's names                   |
 
-The first file that is there is used. A class goes by the first of its comma-separated names. Where two share it, each
-of them takes another of its names that is no class's first name; what is still shared gets the synset behind it:
-maillot and tank suit, crane (n02012849) and crane (n03126707). The synset is for tables; prompts leave it out.
+None of them comes with the package. The first file that is there is used, so CLIP's names win over WordNet's.
+A class goes by the first of its comma-separated names. Where two share it, each of
+them takes another of its names that is no class's first name; what is still shared gets the synset behind it: maillot
+and tank suit, crane (n02012849) and crane (n03126707). The synset is for tables; prompts leave it out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from unsee.data.texts import read_text
 from unsee.errors import DataError
 
 NAME_FILES = ("classnames.txt", "LOC_synset_mapping.txt", "imagenet_class_index.json")
+COOP = "CLIP's names, linked in DATASETS.md of https://github.com/KaiyangZhou/CoOp"
 SYNSET = re.compile(r"n\d{8}")
 Synonyms = Mapping[str, tuple[str, ...]]
 
@@ -31,7 +33,10 @@ def read_synset_names(folder: Path) -> dict[str, str]:
     """Synset -> class name, all different, in the order of the synsets."""
     path = next((folder / name for name in NAME_FILES if (folder / name).is_file()), None)
     if path is None:
-        raise DataError(f"{folder}: no file with ImageNet's class names; looked for {', '.join(NAME_FILES)}")
+        raise DataError(
+            f"{folder}: no file with ImageNet's class names; looked for {', '.join(NAME_FILES)}. Put classnames.txt "
+            f"there ({COOP}), or Kaggle's LOC_synset_mapping.txt, which has WordNet's names"
+        )
     text = read_text(path)
     return distinct(_from_json(path, text) if path.suffix == ".json" else _from_lines(path, text))
 
