@@ -107,7 +107,7 @@ class SharedContexts:
 
 @dataclass(frozen=True, eq=False)
 class LowRankContexts:
-    """ZIP: latents (m, d) are a shared row plus U diag(s) V of rank r; factors start from fixed random ones.
+    """After ZIP: latents (m, d) are a shared row plus U diag(s) V of rank r; factors start from fixed random ones.
 
     z is (b, d + r + r (m + d)): the shared row, s, then what U and V differ by.
     """

@@ -72,7 +72,7 @@ METHODS: dict[str, Method] = {
         planned_steps=True,
     ),
     "zip": Method(
-        "low-rank contexts, two-sided perturbation (not in the paper)",
+        "after ZIP: low-rank contexts, two-sided perturbation, steps by Adam (not in the paper)",
         {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
         planned_steps=True,
     ),
