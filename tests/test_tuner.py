@@ -266,6 +266,7 @@ def test_any_method_interrupted_and_resumed_ends_with_the_same_answers(model, da
     settings = SHORT | {"population": 1 if METHODS[method].settings.get("search") == "gradient" else 8}
     if method == "scratch-resnet18":
         settings["weights"] = str(tiny.write_resnet(tmp_path / "weights"))  # a full one takes ten times as long
+        settings["image_size"] = 32
 
     def stop(generation, settings):
         if generation.number == 4:

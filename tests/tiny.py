@@ -58,6 +58,18 @@ def write_resnet(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def write_vit(folder: Path, side: int = 48, seed: int = 0) -> Path:
+    """A folder with a small ViT that takes images of one size."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        config = ViTConfig(**sizes, image_size=side, patch_size=16, num_labels=3)
+        ViTForImageClassification(config).save_pretrained(folder)
+    return folder
+
+
 def write_images(folder: Path, names=NAMES, train: int = 8, test: int = 6, size: int = 24, seed: int = 0) -> Path:
     """Class folders of noisy images, each class with its own colours."""
     rng = np.random.default_rng(seed)

@@ -90,7 +90,7 @@ def test_a_classifier_from_scratch_knows_only_the_kept_classes(model, data):
 
 
 def test_a_classifier_can_start_from_given_weights(model, data, tmp_path):
-    settings = {"shots": 2, "iterations": 2, "weights": str(tiny.write_resnet(tmp_path))}
+    settings = {"shots": 2, "iterations": 2, "weights": str(tiny.write_resnet(tmp_path)), "image_size": 32}
     tuner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data)
     assert tuner.fitted_.learner.network.config.hidden_sizes == [8, 16]
     with pytest.raises(ModelError, match="cannot be loaded"):

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor
 
 from unsee.errors import InputError, ModelError
@@ -186,7 +187,7 @@ def _pretrained(kind: Any, folder: str, labels: int) -> torch.nn.Module:
         made: torch.nn.Module = kind.from_pretrained(
             folder, num_labels=labels, ignore_mismatched_sizes=True, local_files_only=True, use_safetensors=True
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"weights {folder!r} cannot be loaded: {str(error).splitlines()[0][:160]}") from None
     return made
 
