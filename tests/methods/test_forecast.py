@@ -15,14 +15,41 @@ FORGET = ["airplane", "cat"]
 
 
 def test_the_forecast_counts_what_the_runs_then_spend(model, data):
-    tuners = [PromptTuner(FORGET, method, iterations=3, shots=2) for method in ("lcs", "coop", "zero-shot")]
+    methods = ("lcs", "coop", "zero-shot", "finetune")
+    tuners = [PromptTuner(FORGET, method, iterations=3, shots=2) for method in methods]
     said = forecast(tuner.task(model, data) for tuner in tuners)
     ledgers = [tuner.fit(model, data).ledger_ for tuner in tuners]
-    assert said.runs == 3
+    assert said.runs == 4
     assert said.candidates == sum(ledger.candidates for ledger in ledgers)
     assert said.image_queries == sum(ledger.image_queries for ledger in ledgers)
     assert said.untimed == 0
     assert said.seconds > 0
+
+
+def test_training_is_timed_by_a_part_of_a_step(model, data, tmp_path, monkeypatch):
+    """A step is so many batches to train on, and all images to validate on."""
+    from unsee.methods import training
+
+    class Clock:
+        """A learner whose work takes a second per image it answers, and ten per batch it trains on."""
+
+        now, batches, answered, trained = 0.0, 7, 0, 0
+
+        def confidences(self, images):
+            Clock.now += len(images)
+            Clock.answered += len(images)
+
+        def backward(self, batches=None):
+            Clock.now += 10 * batches
+            Clock.trained += batches
+
+    monkeypatch.setattr(training, "make_learner", lambda task: Clock())
+    monkeypatch.setattr(training.time, "perf_counter", lambda: Clock.now)
+    task = PromptTuner(FORGET, "scratch-resnet18", iterations=3, shots=2).task(model, data)
+    assert training.measure_step(task) == len(task.split.valid) + 10 * Clock.batches
+    assert (Clock.answered, Clock.trained) == (16, 1)
+    assert forecast([task, task]).seconds == 2 * 3 * (len(task.split.valid) + 70)
+    assert Clock.trained == 2, "the same sizes are measured once"
 
 
 def test_a_model_that_is_not_here_is_asked_nothing(model, data):

@@ -14,7 +14,7 @@ import json, resource, sys
 import numpy as np
 import torch
 import unsee
-from tests.tiny import make_clip, write_model
+from tests.tiny import write_model
 from unsee.images import ArraySource, labelled
 from unsee.types import Data
 
@@ -50,7 +50,7 @@ print(json.dumps({"gib": peak / 2**30, "answers": len(found), "steps": len(tuner
         ("scratch-resnet18", 100, 70, 4, 4.0),
         ("scratch-vit", 40, 24, 4, 4.0),
         # Weights, a copy of them, its gradient, two moments of Adam and the best so far: 3.4 GiB before any image.
-        ("finetune", 100, 12, 16, 6.0),
+        ("finetune", 70, 6, 16, 5.0),
     ],
 )
 def test_training_at_224_pixels_fits_in_memory(tmp_path, method, classes, kept, contexts, limit):

@@ -20,7 +20,7 @@ def fit(task: Task, recorder: Recorder) -> Fitted:
         from unsee.methods.rules import apply_rule
 
         return apply_rule(task, recorder)
-    if method.sees in ("weights", "nothing"):
+    if method.trains_weights:
         from unsee.methods.training import train_weights  # imports torch
 
         return train_weights(task, recorder)

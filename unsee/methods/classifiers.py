@@ -81,10 +81,14 @@ class ScratchLearner:
     def moving(self) -> list[Tensor]:
         return [b for b in self.network.buffers() if b.is_floating_point()]
 
-    def backward(self) -> float:
+    @property
+    def batches(self) -> int:
+        return len(self._parts)
+
+    def backward(self, batches: int | None = None) -> float:
         self.network.train()
         total = 0.0
-        for rows in self._parts:
+        for rows in self._parts[:batches]:
             loss = self.loss(rows)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())

@@ -25,7 +25,7 @@ class Forecast:
     candidates: int
     image_queries: int
     seconds: float
-    untimed: int  # runs that `seconds` leaves out: they train weights, or the model is not in this process
+    untimed: int  # runs that `seconds` leaves out, as the model is not in this process
 
     def sentence(self) -> str:
         """For a person."""
@@ -40,21 +40,30 @@ class Forecast:
 
 
 def forecast(tasks: Iterable[Task]) -> Forecast:
-    """What these tasks will cost; times are measured on a few candidates of the same sizes."""
+    """What these tasks will cost; times are measured on a few candidates, or a part of a step, of the same sizes."""
     runs = candidates = queries = untimed = 0
-    seconds, known = 0.0, dict[tuple[int, int, int, int], float | None]()
+    seconds, known = 0.0, dict[tuple[object, ...], float | None]()
     for task in tasks:
         cost, s = planned_cost(task), task.settings
-        sizes = (id(task.model), len(task.forget), s.contexts, s.population)
+        trains = METHODS[s.method].trains_weights
+        sizes: tuple[object, ...] = (id(task.model), len(task.forget), s.contexts, s.population)
+        if trains:
+            sizes = (*sizes, s.method, s.weights, s.image_size, id(task.data), *map(len, task.split_rows))
         if sizes not in known:
-            known[sizes] = measure_candidate(task)
-        each = None if METHODS[s.method].sees in ("weights", "nothing") else known[sizes]
+            known[sizes] = _measure_step(task) if trains else measure_candidate(task)
+        each = known[sizes]
         runs, candidates, queries = runs + 1, candidates + cost.candidates, queries + cost.image_queries
         if each is None:
             untimed += 1
         else:
-            seconds += cost.candidates * each * (STEP if s.search == "gradient" else 1)
+            seconds += cost.candidates * each * (STEP if s.search == "gradient" and not trains else 1)
     return Forecast(runs, candidates, queries, seconds, untimed)
+
+
+def _measure_step(task: Task) -> float:
+    from unsee.methods.training import measure_step  # imports torch
+
+    return measure_step(task)
 
 
 def measure_candidate(task: Task) -> float | None:

@@ -26,7 +26,7 @@ from unsee.models.white_box import open_box
 from unsee.types import Floats
 
 BATCH = 32  # images through an image tower at once
-TRAINED = 8  # the same where gradients are wanted: every layer's output is then kept, 150 MB per image in ViT-B/16
+TRAINED = 4  # the same where gradients are wanted: every layer's output is then kept, 150 MB per image in ViT-B/16
 NAMES = 64  # class names through the text tower at once, where gradients are wanted
 
 
@@ -49,8 +49,12 @@ class Learner(Protocol):
     def moving(self) -> list[Tensor]:
         """The buffers among them, which a forward pass in training changes, such as running means."""
 
-    def backward(self) -> float:
-        """Computes the loss on the training images and adds its gradients to the tensors."""
+    @property
+    def batches(self) -> int:
+        """How many batches the training images go through the network in."""
+
+    def backward(self, batches: int | None = None) -> float:
+        """Computes the loss on the training images, or on so many batches, and adds its gradients to the tensors."""
 
     def confidences(self, images: Images) -> Floats:
         """Confidences for images. -> (n, C), rows sum to 1."""
@@ -79,6 +83,7 @@ class CopyLearner:
         self.contexts = torch.from_numpy(make_origin(s, model)).to(tokens.device, tokens.dtype)
         self._tune_contexts = s.method == "coop-params"
         self.contexts.requires_grad_(self._tune_contexts)
+        self._parts = list(in_batches(len(self._images), TRAINED if self._vision else len(self._images)))
         self._rate = s.rate * model.card.token_std
         self._fixed: dict[int, tuple[Images, Tensor]] = {}  # holding the images keeps their id from being reused
 
@@ -94,7 +99,11 @@ class CopyLearner:
     def moving(self) -> list[Tensor]:
         return []
 
-    def backward(self) -> float:
+    @property
+    def batches(self) -> int:
+        return len(self._parts)
+
+    def backward(self, batches: int | None = None) -> float:
         """The gradient over all images, computed in batches of images and then of class names to limit memory.
 
         Batches of images leave their slope on the class embeddings; each batch of names then passes its part of it
@@ -105,7 +114,7 @@ class CopyLearner:
         with torch.no_grad():
             embeddings = self._embeddings()
         embeddings.requires_grad_()
-        for batch in in_batches(len(self._images), TRAINED if self._vision else len(self._images)):
+        for batch in self._parts[:batches]:
             rows = torch.tensor(list(batch))
             log_p = self._log_p(self._features(self._images, rows), embeddings)
             labels, away = self._labels[rows].to(log_p.device), self._gone[rows].to(log_p.device)

@@ -28,6 +28,10 @@ class Method:
         return self.settings.get("parametrization") != "none"
 
     @property
+    def trains_weights(self) -> bool:
+        return self.sees in ("weights", "nothing")
+
+    @property
     def untuned(self) -> bool:
         """Whether there is nothing to tune or train: a rule."""
         return self.settings.get("iterations") == 1

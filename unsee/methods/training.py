@@ -5,6 +5,7 @@ The user's model is never changed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ LEARNERS: dict[str, Callable[[Task], Learner]] = {
     "scratch-resnet18": ScratchLearner,
     "scratch-vit": ScratchLearner,
 }
+FEW_IMAGES = 8  # to measure on
 SMALL = 64 * 2**20  # bytes of state saved after every step; more, and only after every 25th
 
 
@@ -75,6 +77,18 @@ def make_learner(task: Task) -> Learner:
     if task.settings.method not in LEARNERS:
         raise InputError(f"method {task.settings.method!r} trains no weights")
     return LEARNERS[task.settings.method](task)
+
+
+def measure_step(task: Task) -> float:
+    """Seconds that one training step takes, measured on a few images to validate and one batch to train on."""
+    learner, valid = make_learner(task), task.split.valid
+    few = task.data.train.subset(valid[:FEW_IMAGES])
+    learner.confidences(few)  # the first time is slower
+    started = time.perf_counter()
+    learner.confidences(few)
+    validated = time.perf_counter()
+    learner.backward(batches=1)
+    return (validated - started) * len(valid) / len(few) + (time.perf_counter() - validated) * learner.batches
 
 
 def _keep(learner: Learner, moving: list[torch.Tensor], before: list[torch.Tensor] | None) -> list[torch.Tensor]:

@@ -33,9 +33,9 @@ def load_model(
     from unsee.models.embedded import load_mini
 
     if str(name) == "mini":
-        return load_mini(cache, threads=threads)
+        return load_mini(cache, threads=threads, device=device)
     if (Path(name) / "image.onnx").is_file():  # another model in the embedded one's format
-        return load_mini(cache, Path(name), str(name), threads)
+        return load_mini(cache, Path(name), str(name), threads, device)
     try:
         return load_clip(str(name), cache=cache, device=device, dtype=dtype)
     except MemoryError:

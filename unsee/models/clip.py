@@ -22,14 +22,19 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 def load_clip(name: str, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32") -> LocalModel:
     """Loads the CLIP of this name or path. Half precision is for GPUs: on a CPU it is slower or unsupported."""
+    check_device(device, dtype)
+    checkpoint = read_checkpoint(name)
+    return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
+
+
+def check_device(device: str, dtype: str) -> None:
+    """Refuses a device that this machine does not have, and half precision on a CPU."""
     if dtype not in DTYPES:
         raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
     if device == "cpu" and dtype != "float32":
         raise InputError(f"{dtype} needs a GPU (device 'cuda'); on a CPU use float32")
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise InputError(f"device {device!r} is not there; this machine has: cpu" + _cuda())
-    checkpoint = read_checkpoint(name)
-    return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
 
 
 def _cuda() -> str:

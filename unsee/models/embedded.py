@@ -23,7 +23,7 @@ from unsee.errors import ModelError
 from unsee.images import BACKGROUND, as_rgb
 from unsee.models.catalogue import EMBEDDED
 from unsee.models.checkpoint_record import TowerSizes
-from unsee.models.clip import text_tower
+from unsee.models.clip import check_device, text_tower
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalModel
 from unsee.models.tokenizers import FileTokenizer
@@ -34,9 +34,14 @@ RESAMPLING = Image.Resampling.BICUBIC
 
 
 def load_mini(
-    cache: FeatureCache | None = None, folder: Path = EMBEDDED, name: str = "mini", threads: int | None = None
+    cache: FeatureCache | None = None,
+    folder: Path = EMBEDDED,
+    name: str = "mini",
+    threads: int | None = None,
+    device: str = "cpu",
 ) -> LocalModel:
-    """Loads the embedded model, or another one of the same format."""
+    """Loads the embedded model, or another one of the same format. Its image tower always runs on the CPU."""
+    check_device(device, "float32")
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         state = {key: value.float() for key, value in load_file(folder / "text.safetensors").items()}
@@ -48,7 +53,7 @@ def load_mini(
             activation=config["hidden_act"],
             eps=config["layer_norm_eps"],
         )
-        tower = text_tower(state, sizes)
+        tower = text_tower(state, sizes, device)
         encoder = OnnxEncoder(folder / config["image"]["file"], config["image"]["side"], threads)
         scale = math.exp(float(state["logit_scale"]))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
