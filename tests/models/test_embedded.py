@@ -218,3 +218,9 @@ def test_the_embedded_images_stand_for_cifar10(tmp_path, capsys, monkeypatch, ca
     shown = capsys.readouterr().out
     assert "ours on mini, the paper's on CLIP ViT-B/16" in shown
     assert "15.30" in shown
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(unsee.InputError, match="device 'cuda' is not there; this machine has: cpu"):
+        unsee.load_model("mini", device="cuda")
