@@ -14,7 +14,7 @@ from unsee.cli import main
 from unsee.data import NAMED, list_data_sets
 from unsee.data.names import IMAGENET30
 
-NAMES = ["cifar10", "cifar10-batch5", "cifar100", "cub200", "imagenet30", "imagenet"]
+NAMES = ["cifar10", "cifar10-batch5", "cifar100", "cifar100-tenth", "cub200", "imagenet30", "imagenet"]
 
 
 def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, capsys):
@@ -23,10 +23,10 @@ def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, caps
     assert list(rows) == ["demo", *NAMES] == ["demo", *NAMED]
     for name in NAMES:
         assert rows[name]["found"] is False
-        assert rows[name]["where"] == str(tmp_path / name.removesuffix("-batch5"))
+        assert rows[name]["where"] == str(tmp_path / name.removesuffix("-batch5").removesuffix("-tenth"))
         assert rows[name]["page"].startswith("https://")
         assert "--data-dir" in rows[name]["get"]
-    for name in set(NAMES) - {"cifar10-batch5"}:
+    for name in set(NAMES) - {"cifar10-batch5", "cifar100-tenth"}:
         for text in (rows[name]["page"], *rows[name]["archives"], *rows[name]["archives"].values()):
             assert text in rows[name]["get"]
     assert main(["data", "--data-dir", str(tmp_path)]) == 0
@@ -62,5 +62,6 @@ def test_a_set_that_is_there_is_found_without_listing_it(tmp_path):
     sys.addaudithook(lambda event, given: watching and event == "os.scandir" and scanned.append(os.fspath(given[0])))
     found = {row["name"]: row.get("form") for row in list_data_sets(tmp_path)}
     watching = False
-    assert found == dict.fromkeys(["demo", *NAMES]) | dict.fromkeys(["cifar100", "imagenet30", "imagenet"], "folders")
+    there = ["cifar100", "cifar100-tenth", "imagenet30", "imagenet"]
+    assert found == dict.fromkeys(["demo", *NAMES]) | dict.fromkeys(there, "folders")
     assert not [folder for folder in scanned if "train" in os.path.relpath(folder, tmp_path)]

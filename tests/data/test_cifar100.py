@@ -206,3 +206,18 @@ def test_jpegs_are_read_too(tmp_path):
     train = load_cifar10(tmp_path).train
     assert train.name(3).endswith("cat/000.jpg")
     assert train.read(3).size == (32, 32)
+
+
+def test_cifar100_tenth_takes_shots_from_every_tenth_photo_of_a_class(tmp_path):
+    folders = [name.replace(" ", "_") for name in CIFAR100]
+    tiny.write_images(tmp_path / "cifar100", names=folders, train=20, test=1, size=32)
+    data = unsee.load_data("cifar100-tenth", data_dir=tmp_path)
+    assert len(data.train) == 200
+    assert len(data.test) == 100
+    assert [data.train.name(i)[-7:] for i in range(2)] == ["000.png", "010.png"]
+    assert np.bincount(data.train.labels).tolist() == [2] * 100
+
+
+def test_cifar100_tenth_needs_the_files_own_names(tmp_path):
+    with pytest.raises(DataError, match="cifar100-tenth is not in"):
+        unsee.load_data("cifar100-tenth", data_dir=tmp_path)

@@ -76,6 +76,16 @@ def cifar10_batch5(folder: Path) -> Data:
     return dataclasses.replace(data, name="cifar10-batch5", train=data.train.subset(np.arange(40_000, 50_000)))
 
 
+def cifar100_tenth(folder: Path) -> Data:
+    """CIFAR-100 with shots from every tenth training photo of a class, which the embedded model was not trained on."""
+    data = load_cifar100(folder)
+    return dataclasses.replace(data, name="cifar100-tenth", train=data.train.subset(np.arange(0, len(data.train), 10)))
+
+
+def _folders_alone(folder: Path) -> str | None:
+    return "folders" if find_cifar100(folder) == "folders" else None
+
+
 _CIFAR10 = NamedDataSet(
     name="cifar10",
     folder="cifar10",
@@ -90,6 +100,20 @@ _CIFAR10 = NamedDataSet(
     find=find_cifar10,
     load=load_cifar10,
 )
+_CIFAR100 = NamedDataSet(
+    name="cifar100",
+    folder="cifar100",
+    layout="cifar-100-python/, cifar-100-binary/, cifar100/*.parquet (Hugging Face's uoft-cs/cifar100), or "
+    "train/<class>/* and test/<class>/*",
+    page=CIFAR_PAGE,
+    archives={
+        "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+        "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+    },
+    get="one of {archives} from {page}, unpacked in {place}",
+    find=find_cifar100,
+    load=load_cifar100,
+)
 _EVERY = (
     _CIFAR10,
     dataclasses.replace(
@@ -100,19 +124,14 @@ _EVERY = (
         find=partial(find_batches, TEN),  # other forms need not keep the order of the batches
         load=cifar10_batch5,
     ),
-    NamedDataSet(
-        name="cifar100",
-        folder="cifar100",
-        layout="cifar-100-python/, cifar-100-binary/, cifar100/*.parquet (Hugging Face's uoft-cs/cifar100), or "
-        "train/<class>/* and test/<class>/*",
-        page=CIFAR_PAGE,
-        archives={
-            "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
-            "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
-        },
-        get="one of {archives} from {page}, unpacked in {place}",
-        find=find_cifar100,
-        load=load_cifar100,
+    _CIFAR100,
+    dataclasses.replace(
+        _CIFAR100,
+        name="cifar100-tenth",
+        layout="train/<class>/* and test/<class>/*",
+        get="as cifar100, in folders, files under their own names; shots are every tenth, which mini never saw",
+        find=_folders_alone,  # other forms are not in the order of the files' names
+        load=cifar100_tenth,
     ),
     NamedDataSet(
         name="cub200",

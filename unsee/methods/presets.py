@@ -22,6 +22,7 @@ PAPER: dict[str, dict[str, int]] = {
     "demo": _SMALL,
     "cifar10-batch5": _SMALL,
     "cifar100": _LARGE | {"shots": 4},
+    "cifar100-tenth": _LARGE | {"shots": 4},
     "cub200": _LARGE | {"shots": 1},
     "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
     "imagenet": _LARGE | {"shots": 1},

@@ -21,7 +21,11 @@ from unsee.sweeps.sweep import RunRequest
 
 TABLES = Path(__file__).parent / "tables"
 SHARE = 0.4  # of the classes, the first ones: what the paper forgets unless it says otherwise
-STANDS_FOR = {"demo": "cifar10", "cifar10-batch5": "cifar10"}  # other images of one of the paper's sets
+STANDS_FOR = {
+    "demo": "cifar10",
+    "cifar10-batch5": "cifar10",
+    "cifar100-tenth": "cifar100",
+}  # other images of one of the paper's sets
 COLUMN_NAMES = {
     "h": "H",
     "err_for": "Err_for",
