@@ -20,13 +20,13 @@ class Cost:
 def planned_cost(task: Task) -> Cost:
     """What this task will ask if it runs to its end."""
     settings, limit = task.settings, task.settings.limit
-    train, valid = (len(rows) for rows in task.split_rows)
+    train, valid = task.images_per_candidate, len(task.split_rows[1])
     if METHODS[settings.method].untuned:
         return Cost(0, len(task.split.valid))
     if task.blind:
         return Cost(limit, valid)  # the chosen prompt is validated, for the record
     generations = -(-limit // settings.population)
-    validated = {"every": limit, "generation": generations, "loss": 1}
+    validated = {"every": limit, "generation": generations, "first": generations, "loss": 1}
     rule = settings.validate
     times = validated[rule] if rule in validated else -(-limit // int(rule))
     return Cost(limit, train * limit + valid * times)
