@@ -76,7 +76,7 @@ class Settings:
     rate: float = 0.1  # of descents
     rate_unit: str = "token-std"  # standard deviations of the token embeddings; or "absolute": as they are
     optimizer: str = "adam"  # of descents; or "sgd", as CoOp has it: momentum, a warm-up epoch, cosine by epoch
-    difference: float = 0.0625  # how far measured slopes move an entry, in the same unit; 0: as little as CBBT
+    difference: float = 0.125  # how far measured slopes move an entry, in the same unit; 0: as little as CBBT
     batch: int = 0  # images per step; 0: all of them
     views: int = 0  # random crops and flips of each image to tune on, one per epoch in turn; 0: the images themselves
     weight_rate: float = 1e-4  # of methods that train weights
