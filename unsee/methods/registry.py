@@ -100,10 +100,9 @@ METHODS: dict[str, Method] = {
         paper=_COOP_OWN,
         epochs=_COOP_EPOCHS,
     ),
-    # Few small steps: it gains what there is to gain on the kept classes, and long walks forget by drifting off.
     "coop-memorize": Method(
         "CoOp without the forgetting loss",
-        _COOP | {"forget_weight": 0.0, "merit": "acc_mem", "iterations": 100, "rate": 0.03},
+        _COOP | {"forget_weight": 0.0, "merit": "acc_mem"},
         "gradients",
         own_schedule=True,
         planned_steps=True,
