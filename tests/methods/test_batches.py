@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import unsee
+from benchmarks.difference_length import in_half_precision
 from tests.test_tuner import Answering
 from unsee import InputError, PromptTuner
 from unsee.data.views import random_box, random_view
@@ -23,8 +24,6 @@ from unsee.methods.presets import resolve
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import make_origin, make_task
 from unsee.models.black_box import bind
-from unsee.models.local import LocalModel
-from unsee.models.text_tower import Layer
 from unsee.seeds import stream
 from unsee.types import Ledger
 
@@ -191,19 +190,6 @@ def test_the_slope_of_a_batch_is_that_of_its_black_box_loss(model, data):
         return objective.evaluate(contexts, slice(0, 1), Evaluated()).losses[0]
 
     assert (loss(1e-3) - loss(-1e-3)) / 2e-3 == pytest.approx(np.linalg.norm(slope), rel=0.02)
-
-
-def in_half_precision(model):
-    """The text tower of a model in float16, to see what rounding does."""
-
-    def half(x):
-        return tuple(map(half, x)) if isinstance(x, tuple) else x.half()
-
-    tower = model.tower
-    layers = tuple(Layer(*(half(getattr(layer, field.name)) for field in fields(Layer))) for layer in tower.layers)
-    names = ("tokens", "positions", "norm", "projection")
-    rounded = replace(tower, layers=layers, **{name: half(getattr(tower, name)) for name in names})
-    return LocalModel("half", rounded, model.tokenizer, model.encoder, model.logit_scale, model.cache)
 
 
 def test_differences_are_long_enough_for_half_precision(demo_features):
