@@ -4,7 +4,8 @@
 
 One shot per class to tune on and one to validate on, as the paper has on ImageNet. CBBT's own step has 257 candidates.
 They are asked in parts of 33, so that 40 candidates have the same peak in a sixth of the time. Only two of the text
-tower's twelve layers are run: nothing is kept from layer to layer. The image tower (0.35 GB) is not in memory when the step runs.
+tower's twelve layers are run: nothing is kept from layer to layer. The image tower (0.35 GB)
+is not in memory when the step runs.
 """
 
 from __future__ import annotations
