@@ -16,6 +16,8 @@ PROJECTIONS = ("token-std", "unit", "normalized")
 CMA_KINDS = ("full", "separable", "vkd")
 # How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
 SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
+OPTIMIZERS = ("adam", "sgd")
+RATE_UNITS = ("token-std", "absolute")
 APPLIES_TO = ("all", "forgotten")
 STEP_SIZES = ("csa", "tpa", "library")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
@@ -26,12 +28,24 @@ _CHOICES = {
     "search": SEARCHES,
     "step_size": STEP_SIZES,
     "parametrization": PARAMETRIZATIONS,
+    "optimizer": OPTIMIZERS,
+    "rate_unit": RATE_UNITS,
     "applies_to": APPLIES_TO,
 }
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
 _ABOVE_ZERO = ("sigma0", "rate", "weight_rate", "tau")
-_NOT_NEGATIVE = ("shared", "seed", "image_size", "memorize_weight", "forget_weight", "embedding_weight")
+_NOT_NEGATIVE = (
+    "shared",
+    "seed",
+    "image_size",
+    "memorize_weight",
+    "forget_weight",
+    "embedding_weight",
+    "batch",
+    "views",
+    "difference",
+)
 
 
 @dataclass(frozen=True)
@@ -58,9 +72,14 @@ class Settings:
     origin: str = "mean"  # or a phrase such as "a photo of a"
     memorize_weight: float = 1.0
     forget_weight: float = 1.0
-    validate: str = "every"  # candidate; or "generation" (its best); k (every k-th); "loss" (none: choose by loss)
+    validate: str = "every"  # candidate; or "generation" (its best); "first" (of each); k (every k-th); "loss" (none)
     merit: str = "h"  # validation score to choose by; "acc_mem" for methods that do not try to forget
-    rate: float = 0.1  # of descents, in standard deviations of the token embeddings
+    rate: float = 0.1  # of descents
+    rate_unit: str = "token-std"  # standard deviations of the token embeddings; or "absolute": as they are
+    optimizer: str = "adam"  # of descents; or "sgd", as CoOp has it: momentum, a warm-up epoch, cosine by epoch
+    difference: float = 0.125  # how far measured slopes move an entry, in the same unit; 0: as little as CBBT
+    batch: int = 0  # images per step; 0: all of them
+    views: int = 0  # random crops and flips of each image to tune on, one per epoch in turn; 0: the images themselves
     weight_rate: float = 1e-4  # of methods that train weights
     weights: str = ""  # a folder with pretrained weights for the from-scratch classifiers to start from
     image_size: int = 0  # side of their images in pixels; 0: by the weights, or else by the images, at most 224
@@ -94,6 +113,10 @@ class Settings:
             raise InputError(f"population must be at least 4, not {self.population}")
         if self.search == "gradient" and self.population != 1:
             raise InputError(f"search=gradient has one candidate per step: population must be 1, not {self.population}")
+        if self.optimizer == "sgd" and self.search != "gradient":
+            raise InputError("optimizer=sgd follows true slopes: use it with search=gradient")
+        if self.parametrization == "none" and (self.batch or self.views):
+            raise InputError(f"batch and views are for methods that tune a prompt; {self.method!r} tunes none")
         if not 0 <= self.with_images <= 1:
             raise InputError(f"with_images is a share between 0 and 1, not {self.with_images}")
         if self.applies_to != "all" and self.parametrization == "none":
@@ -101,8 +124,10 @@ class Settings:
         if self.merit not in ("h", "acc_mem"):
             raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         rule = self.validate
-        if rule not in ("every", "generation", "loss") and not (rule.isdigit() and int(rule) > 0):
-            raise InputError(f"validate is 'every', 'generation', 'loss' or a number of candidates, not {rule!r}")
+        if rule not in ("every", "generation", "first", "loss") and not (rule.isdigit() and int(rule) > 0):
+            raise InputError(
+                f"validate is 'every', 'generation', 'first', 'loss' or a number of candidates, not {rule!r}"
+            )
         if self.with_images == 0 and self.memorize_weight == 0 and rule != "loss":
             raise InputError("without any images to tune on, candidates are chosen by loss: use validate=loss")
 

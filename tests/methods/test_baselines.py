@@ -17,6 +17,7 @@ from unsee.cli import main
 from unsee.images import as_images
 from unsee.methods.learners import BATCH, trainable_copy
 from unsee.methods.rules import RULES
+from unsee.methods.training import _restore
 
 SHORT = {"shots": 4, "iterations": 12}
 
@@ -127,6 +128,22 @@ def test_a_checkpoint_of_another_shape_is_refused(model, data, tmp_path):
     path.write_bytes(b"damaged")
     with pytest.raises(RunError, match="damaged"):
         tuner.resume(model, data, tmp_path / "run", iterations=4)
+
+
+def test_a_saved_optimiser_is_restored_on_the_device_of_the_weights():
+    class Elsewhere:  # a learner on a device that every machine has
+        weight = torch.nn.Parameter(torch.zeros(3, device="meta"))
+
+        def tensors(self):
+            return [self.weight]
+
+    learner = Elsewhere()
+    optimizer = torch.optim.Adam([learner.weight])
+    saved = {name: np.ones(3, np.float32) for name in ("now.0", "best.0", "adam.0.exp_avg", "adam.0.exp_avg_sq")}
+    (best,) = _restore(learner, optimizer, saved | {"adam.0.step": np.ones(1, np.float32)})
+    state = optimizer.state[learner.weight]
+    assert {best.device.type, state["exp_avg"].device.type, state["exp_avg_sq"].device.type} == {"meta"}
+    assert (state["step"].device.type, state["step"].item()) == ("cpu", 1)
 
 
 @pytest.mark.parametrize("method", ["finetune", "coop-params"])

@@ -10,7 +10,7 @@ import pytest
 from tests.test_tuner import FORGET, SHORT, Answering
 from unsee import InputError, PromptTuner
 from unsee.methods.contexts import LowRankContexts
-from unsee.methods.descent import Adam, ForwardDifferences, GradientDescent, TwoSided, orthonormal
+from unsee.methods.descent import Adam, ForwardDifferences, GradientDescent, Sgd, TwoSided, orthonormal
 from unsee.methods.gradient import LossSlope
 from unsee.methods.losses import embedding_loss
 from unsee.methods.objective import Objective
@@ -25,7 +25,8 @@ def bowl(z):
 
 
 SEARCHES = {
-    "gradient": lambda: GradientDescent(6, lambda point: 2 * (point - 1), rate=0.1, steps=150),
+    "gradient": lambda: GradientDescent(lambda point, step: 2 * (point - 1), Adam(np.zeros(6), 0.1, np.inf, 150)),
+    "sgd": lambda: GradientDescent(lambda point, step: 2 * (point - 1), Sgd(np.zeros(6), 0.02, 150, 5)),
     "differences": lambda: ForwardDifferences(6, stream(0, "search"), population=5, rate=0.1, steps=150),
     "two-sided": lambda: TwoSided(6, stream(0, "search"), population=8, rate=0.1, steps=150),
 }
@@ -46,13 +47,14 @@ def test_every_descent_keeps_the_search_contract(name):
     assert np.array_equal(zs, run())
 
 
-def test_a_restored_descent_continues_as_if_never_stopped():
-    whole, first = SEARCHES["gradient"](), SEARCHES["gradient"]()
+@pytest.mark.parametrize("name", ["gradient", "sgd"])
+def test_a_restored_descent_continues_as_if_never_stopped(name):
+    whole, first = SEARCHES[name](), SEARCHES[name]()
     for _ in range(20):
         whole.tell(whole.ask(), np.zeros(1))
     for _ in range(8):
         first.tell(first.ask(), np.zeros(1))
-    second = SEARCHES["gradient"]()
+    second = SEARCHES[name]()
     second.restore(first.state())
     for _ in range(12):
         second.tell(second.ask(), np.zeros(1))
@@ -91,7 +93,7 @@ def slopes(model, data):
 
 def test_the_true_slope_is_that_of_the_black_box_loss(slopes):
     slope, losses, origin = slopes
-    gradient = slope(origin.ravel())
+    gradient = slope(origin.ravel(), 0)
     along = gradient / np.linalg.norm(gradient)
     step = 1e-3
     rise = (losses(step * along[None])[0] - losses(-step * along[None])[0]) / (2 * step)
@@ -100,7 +102,7 @@ def test_the_true_slope_is_that_of_the_black_box_loss(slopes):
 
 def test_cbbts_estimate_converges_to_the_true_slope_with_more_directions(slopes):
     slope, losses, origin = slopes
-    gradient, dim = slope(origin.ravel()), origin.size
+    gradient, dim = slope(origin.ravel(), 0), origin.size
 
     def cosine(directions):
         search = ForwardDifferences(dim, stream(0, "search"), population=directions + 1, rate=0.1, steps=1)

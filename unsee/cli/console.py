@@ -135,8 +135,8 @@ class Console:
             return
         self._out.print(title, soft_wrap=True)
         self._out.print(
-            f"Every black-box method has {found.image_queries:,} image queries; methods that see gradients or weights "
-            "follow their own schedule.",
+            f"Every black-box method has {found.image_queries:,} image queries; cbbt-own and methods that see "
+            "gradients or weights follow their own schedule.",
             soft_wrap=True,
         )
         table = Table(

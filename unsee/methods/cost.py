@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unsee.methods.batches import steps_per_epoch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.settings import Value
@@ -15,21 +16,29 @@ class Cost:
 
     candidates: int
     image_queries: int
+    views: int = 0  # random views to encode, beside the images themselves
 
 
 def planned_cost(task: Task) -> Cost:
     """What this task will ask if it runs to its end."""
     settings, limit = task.settings, task.settings.limit
-    train, valid = (len(rows) for rows in task.split_rows)
+    train, valid = task.images_per_candidate, len(task.split_rows[1])
     if METHODS[settings.method].untuned:
         return Cost(0, len(task.split.valid))
     if task.blind:
         return Cost(limit, valid)  # the chosen prompt is validated, for the record
     generations = -(-limit // settings.population)
-    validated = {"every": limit, "generation": generations, "loss": 1}
+    validated = {"every": limit, "generation": generations, "first": generations, "loss": 1}
     rule = settings.validate
     times = validated[rule] if rule in validated else -(-limit // int(rule))
-    return Cost(limit, train * limit + valid * times)
+    return Cost(limit, train * limit + valid * times, _views(task, generations))
+
+
+def _views(task: Task, generations: int) -> int:
+    """Each epoch needs one view of every image to tune on, and the views are used in turn."""
+    s, images = task.settings, len(task.loss_rows)
+    epochs = -(-generations // steps_per_epoch(images, s.batch))
+    return images * min(s.views, epochs)
 
 
 def settings_for_queries(task: Task, image_queries: int) -> dict[str, Value]:

@@ -1,7 +1,8 @@
 """Searches that follow a slope: measured through answers alone (CBBT, ZIP), or given by a white box (CoOp).
 
 They implement `search.Search`: ask for candidates, tell their losses. All three step with Adam, with the norm of the
-slope clipped. The step size falls along a cosine over the planned number of steps, so that number cannot change later.
+slope clipped; CoOp also with SGD, as its own configuration has it. The step size falls along a cosine over the planned
+number of steps or epochs, so that number cannot change later.
 """
 
 from __future__ import annotations
@@ -13,11 +14,26 @@ import numpy as np
 from unsee.errors import InputError
 from unsee.types import Doubles, State
 
+MOMENTUM = 0.9  # of CoOp's SGD
+DECAY = 5e-4  # its weight decay: this share of the contexts is added to their slope
+WARM_UP = 1e-5  # its rate in the first epoch
+
 
 class Slope(Protocol):
-    """The gradient of the loss at a point. (dim,) -> (dim,). Only a white box has one."""
+    """The gradient of the loss at a point and step, from 0. (dim,) -> (dim,). Only a white box has one."""
 
-    def __call__(self, point: Doubles) -> Doubles: ...
+    def __call__(self, point: Doubles, step: int) -> Doubles: ...
+
+
+class Optimizer(Protocol):
+    """Moves a point downhill, and can be saved."""
+
+    point: Doubles
+    taken: int  # steps so far
+
+    def step(self, slope: Doubles) -> None: ...
+    def state(self) -> State: ...
+    def restore(self, state: State) -> None: ...
 
 
 class Adam:
@@ -56,32 +72,70 @@ class Adam:
 
     def restore(self, state: State) -> None:
         """Continue from a saved state."""
-        for name, mine in self.state().items():
-            if name not in state or state[name].shape != mine.shape:
-                raise InputError(f"the checkpoint does not fit: {name} is missing or of another shape")
+        _check_state(state, self.state())
         self.point, self._mean, self._square = state["point"], state["mean"], state["square"]
         self.taken = int(state["taken"][0])
+
+
+class Sgd:
+    """SGD with momentum on one vector, scheduled by epochs as CoOp does: one to warm up, then along a cosine."""
+
+    def __init__(self, point: Doubles, rate: float, steps: int, per_epoch: int) -> None:
+        self.point = point.astype(np.float64).copy()
+        self._rate = rate
+        self._per_epoch = per_epoch
+        self._epochs = -(-steps // per_epoch)
+        self.taken = 0
+        self._velocity = np.zeros_like(self.point)
+
+    def step(self, slope: Doubles) -> None:
+        """One step downhill."""
+        epoch = self.taken // self._per_epoch
+        falling = self._rate * 0.5 * (1 + np.cos(np.pi * (epoch - 1) / self._epochs))
+        self.taken += 1
+        self._velocity = MOMENTUM * self._velocity + slope
+        self.point = self.point - (falling if epoch else WARM_UP) * self._velocity
+
+    def state(self) -> State:
+        """Everything that changes, as arrays."""
+        return {
+            "point": self.point,
+            "velocity": self._velocity,
+            "taken": np.array([self.taken], dtype=np.float64),
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue from a saved state."""
+        _check_state(state, self.state())
+        self.point, self._velocity = state["point"], state["velocity"]
+        self.taken = int(state["taken"][0])
+
+
+def _check_state(state: State, mine: State) -> None:
+    for name, array in mine.items():
+        if name not in state or state[name].shape != array.shape:
+            raise InputError(f"the checkpoint does not fit: {name} is missing or of another shape")
 
 
 class GradientDescent:
     """CoOp: one candidate per generation, the slope by back-propagation. Its state is saved, not replayed."""
 
-    def __init__(self, dim: int, slope: Slope, *, rate: float, steps: int, clip: float = np.inf) -> None:
-        self._adam = Adam(np.zeros(dim), rate, clip, steps)
+    def __init__(self, slope: Slope, optimizer: Optimizer) -> None:
         self._slope = slope
+        self._optimizer = optimizer
 
     def ask(self) -> Doubles:
-        return self._adam.point[None].copy()
+        return self._optimizer.point[None].copy()
 
     def tell(self, z: Doubles, losses: Doubles) -> None:
         """Steps down the true slope at the point last asked for; the loss itself is for the record."""
-        self._adam.step(self._slope(z[0]))
+        self._optimizer.step(self._slope(z[0], self._optimizer.taken))
 
     def state(self) -> State:
-        return self._adam.state()
+        return self._optimizer.state()
 
     def restore(self, state: State) -> None:
-        self._adam.restore(state)
+        self._optimizer.restore(state)
 
 
 class ForwardDifferences:
@@ -89,16 +143,27 @@ class ForwardDifferences:
 
     A generation is the point itself and one candidate per direction. With as many directions as dimensions the
     estimate is the gradient, up to the curvature within epsilon.
+
+    CBBT's own epsilon, max(1 / dim, 1e-3), moves an entry by about as much as half precision rounds it, and the
+    differences are noise there. `entry` makes epsilon long enough to move an entry by this much on average.
     """
 
     def __init__(
-        self, dim: int, rng: np.random.Generator, *, population: int, rate: float, steps: int, clip: float = 5.0
+        self,
+        dim: int,
+        rng: np.random.Generator,
+        *,
+        population: int,
+        rate: float,
+        steps: int,
+        clip: float = 5.0,
+        entry: float = 0.0,
     ) -> None:
         self._adam = Adam(np.zeros(dim), rate, clip, steps)
         self._rng = rng
         self._directions = min(population - 1, dim)
         self._asked = np.zeros((0, dim))
-        self._epsilon = max(1 / dim, 1e-3)
+        self._epsilon = max(1 / dim, 1e-3, entry * np.sqrt(dim))
 
     def ask(self) -> Doubles:
         """The point, then the point moved along each direction. -> (1 + directions, dim)."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsee.data.views import random_view
 from unsee.methods.cost import planned_cost
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, make_origin
 from unsee.models.black_box import TellsLogs, bind
+from unsee.models.features import encode_images
 
 FEW_IMAGES = 8  # a candidate's time is the text tower's; the number of images hardly matters
 STEP = 3.0  # a gradient step takes about three times as long as a candidate: forward, and backward
@@ -57,6 +59,7 @@ def forecast(tasks: Iterable[Task]) -> Forecast:
             untimed += 1
         else:
             seconds += cost.candidates * each * (STEP if s.search == "gradient" and not trains else 1)
+            seconds += cost.views * measure_view(task) if cost.views else 0.0
     return Forecast(runs, candidates, queries, seconds, untimed)
 
 
@@ -76,6 +79,18 @@ def measure_candidate(task: Task) -> float | None:
     started = time.perf_counter()
     bound.log_confidences(contexts)
     return (time.perf_counter() - started) / len(contexts)
+
+
+def measure_view(task: Task) -> float:
+    """Seconds that encoding one random view of an image takes, if it is not in the cache."""
+    from unsee.models.local import LocalModel  # imports torch
+
+    if not isinstance(task.model, LocalModel):
+        return 0.0
+    views = random_view(task.data.train.subset(task.split.train[:FEW_IMAGES]), task.settings.seed, 0)
+    started = time.perf_counter()
+    encode_images(views, task.model.encoder)
+    return (time.perf_counter() - started) / len(views)
 
 
 def duration(seconds: float) -> str:

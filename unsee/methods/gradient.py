@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
+from unsee.errors import InputError
 from unsee.methods.losses import forgetting_loss_torch
 from unsee.methods.task import Task
+from unsee.models.black_box import BoundImages
 from unsee.models.local import LocalBound
 from unsee.models.white_box import open_box
 from unsee.types import Doubles
 
 
 class LossSlope:
-    """The gradient at a point, by back-propagation. (m * D,) -> (m * D,)."""
+    """The gradient at a point and step, by back-propagation. (m * D,) -> (m * D,)."""
 
     def __init__(self, task: Task, shape: tuple[int, int]) -> None:
         settings = task.settings
-        model = open_box(task.model, settings.method, "gradients")
-        images = task.data.train.subset(task.split.train)
-        bound = LocalBound(model, images, images.class_names)
-        applies_to = task.applies_to
-        self._bound = bound if applies_to is None else bound.apply_to(applies_to, settings.template)
-        device = model.tower.tokens.device
-        self._labels = torch.from_numpy(images.labels).to(device)
-        self._gone = torch.from_numpy(task.forget[images.labels]).to(device)
-        self._counts = int((~self._gone).sum()), int(self._gone.sum())
+        self._device = open_box(task.model, settings.method, "gradients").tower.tokens.device
+        self._forget = torch.from_numpy(task.forget).to(self._device)
+        self._batches = task.batches
+        self._images = task.bind_images(task.split.train) if task.batches is None else task.batches.shots
         self._weights = settings.memorize_weight, settings.forget_weight
         self._shape = shape
 
-    def __call__(self, contexts: Doubles) -> Doubles:
-        tokens = self._bound.model.tower.tokens
+    def __call__(self, contexts: Doubles, step: int) -> Doubles:
+        images = self._images if self._batches is None else self._batches.at(step)
+        bound, labels, gone = self._parts(images)
+        tokens = bound.model.tower.tokens
         point = torch.tensor(contexts, dtype=tokens.dtype, device=tokens.device).view(1, *self._shape).requires_grad_()
-        log_p = self._bound.log_softmax(self._bound.text.embeddings(point))[0]
-        loss = forgetting_loss_torch(log_p, self._labels, self._gone, self._weights, self._counts)
+        log_p = bound.log_softmax(bound.text.embeddings(point))[0]
+        counts = int((~gone).sum()), int(gone.sum())
+        loss = forgetting_loss_torch(log_p, labels, gone, self._weights, counts)
         (slope,) = torch.autograd.grad(loss, point)
         found: Doubles = slope.double().cpu().numpy().ravel()
         return found
+
+    def _parts(self, images: BoundImages) -> tuple[LocalBound, Tensor, Tensor]:
+        """The bound model, and the labels and whether each is forgotten, on its device."""
+        if not isinstance(images.bound, LocalBound):
+            raise InputError("gradients need images bound to a model in this process")
+        labels = torch.from_numpy(images.labels).to(self._device)
+        return images.bound, labels, self._forget[labels]

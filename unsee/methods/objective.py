@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unsee.errors import ModelError
+from unsee.images import in_batches
 from unsee.methods.losses import embedding_loss, forgetting_loss
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import Task
@@ -16,6 +17,9 @@ from unsee.types import Doubles, Floats, Ints, Ledger, Scores
 
 if TYPE_CHECKING:
     from unsee.models.white_box import ClassEmbeddings
+
+
+ANSWER_BYTES = 256 * 2**20  # of the answers to one part of a large population
 
 
 class Objective:
@@ -28,10 +32,14 @@ class Objective:
         self._embeddings = _embeddings(task)
         train, valid = task.tuning_images
         self._train_labels, self._valid_labels = train.labels, valid.labels
-        self._every = task.settings.validate == "every" and not task.blind
+        self._batches = task.batches
+        self._every = task.settings.validate == "every" and not task.blind and self._batches is None
         self._blind = task.blind
         if self._every:  # one question serves both losses and validation
             self._train = self._valid = Metered(task.bind_images(task.tuning_rows), ledger)
+        elif self._batches is not None:
+            self._train = Metered(self._batches.shots, ledger)
+            self._valid = Metered(task.bind_images(task.split_rows[1]), ledger)
         else:
             self._train, self._valid = (Metered(task.bind_images(rows), ledger) for rows in task.split_rows)
         self._ledger = ledger
@@ -48,13 +56,8 @@ class Objective:
         contexts (b, m, D) is the whole generation. A model in this process evaluates all of it, whatever the rows: sums
         round differently in batches of another size, and a run that is cut and resumed must end with the same bits.
         """
-        settings, n = self._settings, len(self._train_labels)
-        new = np.zeros(rows.stop - rows.start)
-        log_p = None if self._blind else self._train.log_confidences(contexts, rows)
-        if log_p is not None:
-            new += forgetting_loss(
-                log_p[:, :n], self._train_labels, self._forget, settings.memorize_weight, settings.forget_weight
-            )
+        settings = self._settings
+        new, found = self._ask(contexts, rows)
         if self._embeddings is not None:
             new += settings.embedding_weight * embedding_loss(
                 self._embeddings.under(contexts)[rows],
@@ -66,14 +69,46 @@ class Objective:
         if not np.isfinite(new).all():
             raise ModelError("the model's answers give a NaN or infinite loss")
         losses = np.concatenate([known.losses, new])
-        valid = dict(known.valid)
-        if self._every and log_p is not None:
-            found = answers(log_p[:, n:])
-            valid |= {rows.start + i: self._score(row) for i, row in enumerate(found)}
-        else:
-            chosen = self._to_validate(losses, rows)
-            valid = {i: known.valid.get(i) or self.validate(contexts[i]) for i in chosen}
-        return Evaluated(losses, valid)
+        if self._every:
+            return Evaluated(losses, dict(known.valid) | found)
+        chosen = self._to_validate(losses, rows)
+        return Evaluated(losses, {i: known.valid.get(i) or self.validate(contexts[i]) for i in chosen})
+
+    def _ask(self, contexts: Floats, rows: slice) -> tuple[Doubles, dict[int, Scores]]:
+        """Losses of these rows on images, and their validation scores where one question serves both.
+
+        A large population is asked in parts, so that the answers in memory are at most `ANSWER_BYTES`. Where the parts
+        end depends on sizes alone, not on the rows.
+        """
+        losses, found = np.zeros(rows.stop - rows.start), dict[int, Scores]()
+        if self._blind:
+            return losses, found
+        settings, asked = self._settings, self._images_of_this_step()
+        labels = self._train_labels if self._every else asked.bound.labels
+        size = max(1, ANSWER_BYTES // (4 * len(asked.bound.images) * len(self._forget)))
+        for part in in_batches(len(contexts), size):
+            first, last = max(rows.start, part.start), min(rows.stop, part.stop)
+            if first >= last:
+                continue
+            log_p = asked.log_confidences(
+                contexts[part.start : part.stop], slice(first - part.start, last - part.start)
+            )
+            losses[first - rows.start : last - rows.start] = forgetting_loss(
+                log_p[:, : len(labels)], labels, self._forget, settings.memorize_weight, settings.forget_weight
+            )
+            if self._every:
+                found |= {first + i: self._score(row) for i, row in enumerate(answers(log_p[:, len(labels) :]))}
+        return losses, found
+
+    def _images_of_this_step(self) -> Metered:
+        batches, ledger = self._batches, self._ledger
+        if batches is None:
+            return self._train
+        encoded, cached = batches.images_encoded, batches.images_from_cache
+        asked = Metered(batches.at(ledger.generations), ledger)
+        ledger.images_encoded += batches.images_encoded - encoded
+        ledger.images_from_cache += batches.images_from_cache - cached
+        return asked
 
     def validate(self, contexts: Floats) -> Scores:
         """Validation scores of one prompt (m, D)."""
@@ -85,8 +120,12 @@ class Objective:
         rule = self._settings.validate
         if rule == "loss":
             return []
+        if rule == "every":
+            return list(range(rows.stop))
         if rule == "generation":
             return [int(losses.argmin())]
+        if rule == "first":
+            return [0]
         first = self._ledger.candidates - rows.start  # candidates of earlier generations
         return [i for i in range(rows.stop) if (first + i) % int(rule) == 0]
 

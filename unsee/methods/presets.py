@@ -1,7 +1,8 @@
 """Default sizes by preset, model and data set.
 
-`paper` holds the sizes that the paper states for each of its data sets, the step-size rule of the authors' pycma and
-the image size of the authors' loaders, for classifiers from scratch (`tuned`: the images' own size).
+`paper` holds the sizes that the paper states for each of its data sets, the step-size rule of the authors' pycma,
+CoOp's own configuration and, for classifiers from scratch, the image size of the authors' loaders (`tuned`: the images'
+own).
 `tuned` holds the sizes chosen on validation images for a model family and data set, or else the paper's, and the
 step-size rule of the installed pycma.
 """
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unsee.errors import InputError, unknown
+from unsee.methods.batches import steps_per_epoch
 from unsee.methods.registry import METHODS
 from unsee.settings import Settings, Value, check_names
 
@@ -48,11 +50,12 @@ def resolve(
     family: str,
     classes: int,
     shots: int,
+    forgotten: int = 0,
 ) -> Settings:
     """Settings from what was given, the method, and the preset's sizes for this model family and data set.
 
     Data the preset does not know takes the sizes of the paper's set with about as many classes, and
-    `shots`, as many as its smallest class allows.
+    `shots`, as many as its smallest class allows. `forgotten` is the number of classes to forget.
     """
     if method not in METHODS:
         raise InputError(unknown("method", method, METHODS))
@@ -67,9 +70,14 @@ def resolve(
     if preset == "tuned":
         sizes |= TUNED.get((family, data), {})
     merged: dict[str, Any] = {**sizes, **METHODS[method].settings, "method": method, "preset": preset, "seed": seed}
+    if preset == "paper":
+        merged |= METHODS[method].paper
     if not METHODS[method].own_schedule and not {"iterations", "population"} & set(wanted):
         merged |= _as_many_candidates(sizes["iterations"] * POPULATION, merged.get("population", POPULATION))
     merged |= wanted
+    if METHODS[method].epochs and merged.get("batch", 0) and "iterations" not in wanted:
+        used = classes if merged.get("forget_weight", 1) else classes - forgotten
+        merged["iterations"] = _steps(METHODS[method].epochs, merged["shots"], used, merged["batch"])
     if preset == "paper":
         merged.setdefault("step_size", _step_size_of_pycma_3(merged.get("search")))
         if METHODS[method].sees == "nothing":
@@ -80,6 +88,12 @@ def resolve(
 def _step_size_of_pycma_3(search: str | None) -> str:
     """The authors' release adapts step sizes by CSA; separable search alone by TPA, from 300 dimensions on."""
     return "tpa" if search == "separable" else "csa"
+
+
+def _steps(epochs: Mapping[int, int], shots: int, classes: int, batch: int) -> int:
+    """Steps of a schedule in epochs, which may be fewer with few shots."""
+    passes = next(passes for at_most, passes in sorted(epochs.items()) if shots <= at_most)
+    return passes * steps_per_epoch(shots * classes, batch)
 
 
 def _as_many_candidates(candidates: int, population: int) -> dict[str, int]:

@@ -22,6 +22,8 @@ class Method:
     sees: str = "confidences"  # of the model, beyond its card
     own_schedule: bool = False  # its iterations are its own, not the preset's
     planned_steps: bool = False  # its step sizes depend on how many steps are planned
+    paper: Mapping[str, Any] = field(default_factory=dict)  # in which preset `paper` differs from these settings
+    epochs: Mapping[int, int] = field(default_factory=dict)  # at most so many shots: passes over them, in batches
 
     @property
     def tunes_prompt(self) -> bool:
@@ -39,6 +41,10 @@ class Method:
 
 _SLOPE: dict[str, Any] = {"parametrization": "vanilla", "origin": "a photo of a"}
 _COOP = _SLOPE | {"search": "gradient", "population": 1, "iterations": 800, "rate": 0.3}
+_ALL_SHOTS = 10**9
+# As CoOp's configuration for ViT-B/16 has it, and its paper the epochs.
+_COOP_OWN = {"batch": 32, "views": 16, "optimizer": "sgd", "rate": 0.002, "rate_unit": "absolute"}
+_COOP_EPOCHS = {1: 50, 4: 100, _ALL_SHOTS: 200}
 _WEIGHTS = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 100, "merit": "acc_mem"}
 _UNTUNED = {"parametrization": "none", "population": 1, "search": "gradient", "iterations": 1}
 _C_EMB = {"parametrization": "shared", "embedding_weight": 1.0}
@@ -75,19 +81,37 @@ METHODS: dict[str, Method] = {
         _SLOPE | {"search": "differences", "population": 257, "rate": 0.5},
         planned_steps=True,
     ),
+    "cbbt-own": Method(
+        "CBBT on its own schedule, with more image queries",
+        _SLOPE
+        | {"search": "differences", "population": 257, "rate": 0.002, "rate_unit": "absolute"}
+        | {"batch": 32, "views": 16, "validate": "first"},
+        own_schedule=True,
+        planned_steps=True,
+        epochs={_ALL_SHOTS: 150},
+    ),
     "zip": Method(
         "after ZIP: low-rank contexts, two-sided perturbation, steps by Adam (not in the paper)",
         {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
         planned_steps=True,
     ),
-    "coop": Method("contexts by back-propagation", _COOP, "gradients", own_schedule=True, planned_steps=True),
-    # Few small steps: it gains what there is to gain on the kept classes, and long walks forget by drifting off.
-    "coop-memorize": Method(
-        "CoOp without the forgetting loss",
-        _COOP | {"forget_weight": 0.0, "merit": "acc_mem", "iterations": 100, "rate": 0.03},
+    "coop": Method(
+        "contexts by back-propagation",
+        _COOP,
         "gradients",
         own_schedule=True,
         planned_steps=True,
+        paper=_COOP_OWN,
+        epochs=_COOP_EPOCHS,
+    ),
+    "coop-memorize": Method(
+        "CoOp without the forgetting loss",
+        _COOP | {"forget_weight": 0.0, "merit": "acc_mem"},
+        "gradients",
+        own_schedule=True,
+        planned_steps=True,
+        paper=_COOP_OWN,
+        epochs=_COOP_EPOCHS,
     ),
     # "Only z is trainable", z being the forgotten classes' embeddings: the kept names stay under the plain prompt.
     "c-emb": Method(

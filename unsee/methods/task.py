@@ -16,6 +16,7 @@ from unsee.class_names import forget_mask
 from unsee.data.splits import Split, few_shot_split, largest_shots
 from unsee.errors import InputError
 from unsee.images import Images
+from unsee.methods.batches import ShotBatches
 from unsee.methods.cma import BlockSearch
 from unsee.methods.contexts import (
     BbtContexts,
@@ -28,7 +29,7 @@ from unsee.methods.contexts import (
     mean_origin,
     phrase_origin,
 )
-from unsee.methods.descent import ForwardDifferences, GradientDescent, Slope, TwoSided
+from unsee.methods.descent import DECAY, Adam, ForwardDifferences, GradientDescent, Optimizer, Sgd, Slope, TwoSided
 from unsee.methods.presets import resolve
 from unsee.methods.search import RandomSearch, Search
 from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind
@@ -117,7 +118,32 @@ class Task:
 
     def bind_images(self, rows: Ints) -> BoundImages:
         """The model bound to these rows of the training images, contexts before the names they apply to."""
-        return bind(self.model, self.data.train.subset(rows)).apply_to(self.applies_to, self.settings.template)
+        return self._bind(self.data.train.subset(rows))
+
+    def _bind(self, images: Images) -> BoundImages:
+        return bind(self.model, images).apply_to(self.applies_to, self.settings.template)
+
+    @cached_property
+    def loss_rows(self) -> Ints:
+        """Rows of the training images that batches are made of: without a loss on forgotten ones, the kept ones."""
+        rows, _ = self.split_rows
+        return rows if self.settings.forget_weight else rows[~self.forget[self.data.train.labels[rows]]]
+
+    @property
+    def images_per_candidate(self) -> int:
+        """How many images a candidate's loss is computed on."""
+        s = self.settings
+        if not (s.batch or s.views):
+            return len(self.split_rows[0])
+        return min(s.batch, len(self.loss_rows)) or len(self.loss_rows)
+
+    @cached_property
+    def batches(self) -> ShotBatches | None:
+        """The images of each step; None where every step uses all of them as they are."""
+        s = self.settings
+        if not (s.batch or s.views):
+            return None
+        return ShotBatches(self.data.train.subset(self.loss_rows), self._bind, s.seed, s.batch, s.views)
 
     def search(self) -> Search:
         """A fresh search over the blocks of the parametrization."""
@@ -127,13 +153,18 @@ class Task:
             case "random":
                 return RandomSearch(dim, streams[0], population=s.population, sigma0=s.sigma0)
             case "differences":
-                rate = s.rate * self.model.card.token_std
-                return ForwardDifferences(dim, streams[0], population=s.population, rate=rate, steps=s.iterations)
+                return ForwardDifferences(
+                    dim,
+                    streams[0],
+                    population=s.population,
+                    rate=self._rate,
+                    steps=s.iterations,
+                    entry=s.difference * self.model.card.token_std,
+                )
             case "two-sided":
                 return TwoSided(dim, streams[0], population=s.population, rate=s.rate, steps=s.iterations)
             case "gradient":
-                rate = s.rate * self.model.card.token_std
-                return GradientDescent(dim, self._slope(), rate=rate, steps=s.iterations)
+                return GradientDescent(self._slope(), self._optimizer(dim))
             case kind:
                 return BlockSearch(
                     blocks,
@@ -153,24 +184,43 @@ class Task:
         if s.parametrization != "vanilla":
             raise InputError("search=gradient moves the contexts themselves: use it with parametrization=vanilla")
         origin = make_origin(s, self.model)
-        slope = LossSlope(self, (origin.shape[0], origin.shape[1]))
-        return lambda z: slope(z + origin.ravel())
+        slope, start = LossSlope(self, (origin.shape[0], origin.shape[1])), origin.ravel()
+        if s.optimizer == "sgd":
+            return lambda z, step: slope(z + start, step) + DECAY * (z + start)
+        return lambda z, step: slope(z + start, step)
+
+    def _optimizer(self, dim: int) -> Optimizer:
+        s, start = self.settings, np.zeros(dim)
+        if s.optimizer == "sgd":
+            return Sgd(start, self._rate, s.iterations, 1 if self.batches is None else self.batches.steps)
+        return Adam(start, self._rate, np.inf, s.iterations)
+
+    @property
+    def _rate(self) -> float:
+        s = self.settings
+        return s.rate * self.model.card.token_std if s.rate_unit == "token-std" else s.rate
 
 
 def make_task(
     model: BlackBox, data: Data, forget: Sequence[str], method: str, preset: str, seed: int, given: Mapping[str, Value]
 ) -> Task:
     """The task these settings, classes and data make."""
-    settings = resolve_settings(model, data, method, preset, seed, given)
     mask = forget_mask(data.class_names, forget)
+    settings = resolve_settings(model, data, method, preset, seed, given, int(mask.sum()))
     split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
     return Task(settings, model, data, mask, split)
 
 
 def resolve_settings(
-    model: BlackBox, data: Data, method: str, preset: str, seed: int, given: Mapping[str, Value]
+    model: BlackBox,
+    data: Data,
+    method: str,
+    preset: str,
+    seed: int,
+    given: Mapping[str, Value],
+    forgotten: int = 0,
 ) -> Settings:
-    """A run's settings on this model and data, after all defaults."""
+    """A run's settings on this model and data, after all defaults; forgotten is the number of classes to forget."""
     return resolve(
         given,
         method=method,
@@ -180,6 +230,7 @@ def resolve_settings(
         family=model.card.family,
         classes=len(data.class_names),
         shots=largest_shots(data.train),
+        forgotten=forgotten,
     )
 
 

@@ -133,9 +133,11 @@ def _restore(learner: Learner, optimizer: torch.optim.Adam, state: Mapping[str, 
         for i, parameter in enumerate(_parameters(optimizer)):
             for name in ("step", "exp_avg", "exp_avg_sq"):
                 saved = torch.from_numpy(state[f"adam.{i}.{name}"].copy())
-                shaped = saved.reshape(() if name == "step" else parameter.shape)
-                optimizer.state[parameter][name] = shaped if name == "step" else shaped.to(parameter.device)
-        return [torch.from_numpy(state[f"best.{i}"].copy()).view_as(t) for i, t in enumerate(tensors)]
+                if name == "step":  # Adam counts on the CPU, wherever the weights are
+                    optimizer.state[parameter][name] = saved.reshape(())
+                else:
+                    optimizer.state[parameter][name] = saved.reshape(parameter.shape).to(parameter.device)
+        return [torch.from_numpy(state[f"best.{i}"].copy()).view_as(t).to(t.device) for i, t in enumerate(tensors)]
     except (KeyError, RuntimeError) as error:
         raise RunError(f"the checkpoint does not fit the model ({error})") from None
 

@@ -66,6 +66,19 @@ class MixesPrompts(Protocol):
         """The same images, contexts before these names only; the others stay under the template."""
 
 
+@runtime_checkable
+class Rebinds(Protocol):
+    """A bound model that keeps its class names for other images, or for some of its own."""
+
+    images_encoded: int
+    images_from_cache: int
+
+    def confidences(self, contexts: Floats) -> Floats: ...
+    def other_images(self, images: Images) -> Rebinds: ...
+    def select(self, rows: Ints) -> Rebinds:
+        """Bound to these of its images alone."""
+
+
 @dataclass(frozen=True, eq=False)
 class BoundImages:
     """Images with their labels, and a model bound to them."""
@@ -96,6 +109,12 @@ class BoundImages:
                 "this one answers under one prompt for all names only"
             )
         return replace(self, bound=self.bound.apply_to(names, template))
+
+    def select(self, rows: Ints) -> BoundImages:
+        """Some of the images; the model must be one that keeps its class names."""
+        if not isinstance(self.bound, Rebinds):
+            raise InputError("this model is bound to its images for good")
+        return replace(self, images=self.images.subset(rows), bound=self.bound.select(rows))
 
 
 def bind(model: BlackBox, images: Images, class_names: Sequence[str] | None = None) -> BoundImages:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from unsee.class_names import in_prompt
 from unsee.errors import InputError
-from unsee.images import Anything, as_images
+from unsee.images import Anything, Images, as_images
 from unsee.models.features import FeatureCache, ImageEncoder, encode_images
 from unsee.models.text_tower import BoundText, TextTower
-from unsee.types import Card, Floats
+from unsee.types import Card, Floats, Ints
 
 
 class Tokenizer(Protocol):
@@ -141,11 +141,27 @@ class LocalBound:
         self.model = model
         self.class_names = tuple(class_names)
         self.text: ClassText = model.bind_names(class_names)
-        encoded = encode_images(as_images(images), model.encoder, model.cache)
+        self._encode(images)
+
+    def _encode(self, images: Anything) -> None:
+        encoded = encode_images(as_images(images), self.model.encoder, self.model.cache)
         self.images_encoded = encoded.computed
         self.images_from_cache = encoded.cached
-        tokens = model.tower.tokens
+        tokens = self.model.tower.tokens
         self.features = torch.from_numpy(encoded.features).to(tokens.device, tokens.dtype)  # (n, E)
+
+    def other_images(self, images: Images) -> LocalBound:
+        """Other images under the same class names, which are not prepared again."""
+        other = copy.copy(self)
+        other._encode(images)
+        return other
+
+    def select(self, rows: Ints) -> LocalBound:
+        """Some of the images; nothing is encoded again."""
+        some = copy.copy(self)
+        some.features = self.features[torch.from_numpy(rows).to(self.features.device)]
+        some.images_encoded = some.images_from_cache = 0
+        return some
 
     @property
     def room(self) -> int:

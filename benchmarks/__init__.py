@@ -1,0 +1,1 @@
+"""Measurements behind choices in the code; each prints what the documentation quotes."""

@@ -1,0 +1,57 @@
+"""Chooses steps and rate of CoOp and of CoOp without forgetting, for preset `tuned`: on validation images alone.
+
+    python -m benchmarks.choose_steps DATA_DIR CACHE_DIR
+
+CIFAR-10's data_batch_5, which the embedded model was not trained on, gives shots to tune on and, for each seed, 200
+other images per class to score. No test image is scored, and the seeds are not those of the published tables.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+
+import numpy as np
+
+import unsee
+from unsee.types import Data, Scores
+
+FORGET = ["airplane", "automobile", "bird", "cat"]
+SEEDS = (10, 11, 12)
+IMAGES = 200  # of each class to score
+TRIALS = {
+    "coop": [(steps, rate) for steps in (200, 800) for rate in (0.1, 0.3, 1.0)],
+    "coop-memorize": [(steps, rate) for steps in (100, 200, 800) for rate in (0.03, 0.1, 0.3)],
+}
+
+
+def held_out(data: Data, used: set[int]) -> list[int]:
+    """The first images of each class that a run has not used."""
+    rows: list[int] = []
+    for label in range(len(data.class_names)):
+        free = [int(row) for row in np.flatnonzero(data.train.labels == label) if int(row) not in used]
+        rows += free[:IMAGES]
+    return rows
+
+
+def main(folder: str, cache: str) -> None:
+    """Prints a line for every trial."""
+    model = unsee.load_model("mini", cache=unsee.FeatureCache(cache), threads=1)
+    data = unsee.load_data("cifar10-batch5", data_dir=folder)
+    for method, trials in TRIALS.items():
+        for steps, rate in trials:
+            found: list[Scores] = []
+            for seed in SEEDS:
+                tuner = unsee.PromptTuner(FORGET, method, seed=seed, iterations=steps, rate=rate).fit(model, data)
+                split = tuner.config_.split
+                found.append(tuner.score(data.train.subset(held_out(data, {*split.train, *split.valid}))))
+            columns = [
+                f"{name} {100 * statistics.fmean(values):.2f} ± {100 * statistics.stdev(values):.2f}"
+                for name in ("h", "err_for", "acc_mem")
+                for values in [[getattr(scores, name) for scores in found]]
+            ]
+            print(f"{method}, {steps} steps at {rate}: {', '.join(columns)}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
