@@ -15,7 +15,9 @@ def heading(found: Reproduced) -> str:
     """What it is and of what: no number means anything without its model."""
     e = found.experiment
     tested = f"{found.data}, {found.images} test images, {found.lines[0].seeds} seeds"
-    return f"{e.name}: {e.title} ({e.paper}). {tested}; ours on {found.model}, the paper's on CLIP ViT-B/16"
+    changed = ", ".join(f"{name}={value}" for name, value in e.changed.items())
+    ours = f"ours on {found.model}" + (f" and not at the paper's settings ({changed})" if changed else "")
+    return f"{e.name}: {e.title} ({e.paper}). {tested}; {ours}, the paper's on CLIP ViT-B/16"
 
 
 def tabulate(found: Reproduced) -> TextTable:
