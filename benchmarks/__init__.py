@@ -1,0 +1,1 @@
+"""Measurements that take minutes: what the paper costs, and that all of it runs."""
