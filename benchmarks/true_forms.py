@@ -84,7 +84,7 @@ def write_cub(root: Path, classes: int, shots: int) -> None:
     files = pictures((500, 333), "jpg")
     lines: dict[str, list[str]] = {name: [] for name in ("classes", "images", "image_class_labels", "train_test_split")}
     for label in range(1, classes + 1):
-        folder = f"{label:03}.Spotted_Bird_{letters(label)}"
+        folder = f"{label:03}.Sea_Tern_{letters(label)}"
         (root / "images" / folder).mkdir(parents=True)
         lines["classes"].append(f"{label} {folder}")
         for i in range(2 * shots + 1):
@@ -105,7 +105,7 @@ def write_imagenet(root: Path, classes: int, shots: int) -> None:
     names, solution = [], ["ImageId,PredictionString"]
     for number in range(1, classes + 1):
         synset, image = f"n{number:08}", f"ILSVRC2012_val_{number:08}"
-        names.append(f"{synset} rare thing {letters(number)}, {letters(number)}")
+        names.append(f"{synset} tin {letters(number)}, {letters(number)}")
         solution.append(f"{image},{synset} 1 2 300 400 ")
         (place / "train" / synset).mkdir(parents=True)
         for i in range(2 * shots):

@@ -3,7 +3,7 @@
 It shows that all of it runs to the end in the memory of a small machine; its numbers mean nothing. The files are in the
 true form of each data set, with as many classes as it has; one image per class to tune on, to validate on and to test
 on, one seed, one generation of four candidates. Tables of methods that train an image tower take longest, so they are
-run on sets with few classes unless --whole is given.
+run on CIFAR-10 and on ten of CUB's classes unless --whole is given.
 
     python -m benchmarks.whole_paper FOLDER [--whole] [--only NAME ...]
 """
@@ -67,7 +67,7 @@ def main() -> int:
     found = []
     for name in given.only:
         few = name in TRAINED and not given.whole
-        sets = ("cifar10", "cub200", "imagenet30") if few else ()
+        sets = ("cifar10", "cub200") if few else ()
         found.append(reproduce(name, root / "model", root / ("few" if few else "data"), sets, root))
         print(_line(found[-1]), flush=True)
     peak = max(each.peak for each in found)
