@@ -31,7 +31,7 @@ from unsee.paper.experiments import SHARE, Experiment, TableRow, XPoint, experim
 from unsee.settings import CMA_KINDS, Settings
 
 SEEDS = 3
-GPU_MACS = 5e12  # a second: what is assumed of one GPU in float16, about a tenth of the peak of a V100
+GPU_MACS = 5e12  # a second: what is assumed of one GPU in float16, less than a tenth of the peak of a V100
 STEP = 3  # a step down a gradient costs about three forward passes
 IMAGE_MACS = {"vit": 17.6e9, "resnet18": 1.8e9}  # of one image of 224 x 224
 # Names that stand for all of a set's, as their lengths decide what a candidate costs.
