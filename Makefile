@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check slow lowest bench docs clean
+.PHONY: demo test check slow lowest bench whole-paper paper-cost docs clean
 
 demo: .venv/ready  ## set up, then run the main job
 	$(BIN)/unsee forget demo --forget airplane,automobile,bird,cat --out runs/demo --overwrite
@@ -22,6 +22,12 @@ lowest: .venv-lowest/ready  ## the tests on the lowest versions that pyproject.t
 
 bench: .venv/ready  ## speed, as ratios
 	$(BIN)/unsee bench
+
+whole-paper: .venv/ready  ## every table and figure once, on a random CLIP of ViT-B/16's size; peak memory
+	$(BIN)/python -m benchmarks.whole_paper runs/whole-paper
+
+paper-cost: .venv/ready  ## what the paper's tables and figures cost with CLIP ViT-B/16
+	$(BIN)/python -m benchmarks.paper_cost
 
 docs: .venv/docs-ready  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -10,6 +10,7 @@ from tests.test_tuner import Answering
 from unsee import PromptTuner
 from unsee.cli import main
 from unsee.methods.forecast import duration, forecast
+from unsee.models.local import LocalBound
 
 FORGET = ["airplane", "cat"]
 
@@ -63,6 +64,20 @@ def test_a_model_that_is_not_here_is_asked_nothing(model, data):
     assert not asked
     assert said.untimed == 1
     assert said.sentence() == "planned: 60 candidates, 2,400 image queries"
+
+
+def test_a_slow_model_is_measured_on_single_candidates(model, data, monkeypatch):
+    task, asked = PromptTuner(FORGET, "cbbt", iterations=1, shots=2).task(model, data), []
+    answer = LocalBound.log_confidences
+
+    def slow(bound, contexts):
+        asked.append(len(contexts))
+        return answer(bound, contexts)
+
+    monkeypatch.setattr(LocalBound, "log_confidences", slow)
+    monkeypatch.setattr("unsee.methods.forecast.WAIT", 0.0)
+    assert forecast([task]).seconds > 0
+    assert asked == [1, 1]
 
 
 def test_forget_and_compare_say_it_first(model_folder, image_folder, tmp_path, capsys):

@@ -99,6 +99,13 @@ def test_only_new_images_are_computed(tmp_path, encoder):
     assert np.abs(found.features - encode_images(as_images(everything), encoder).features).max() <= 1e-6
 
 
+def test_the_same_image_several_times_is_computed_once(tmp_path):
+    few = pixels(3)
+    found = encode_images(as_images(few[[0, 1, 0, 2, 1, 0]]), Colours(), FeatureCache(tmp_path))
+    assert (found.computed, found.cached) == (3, 3)
+    assert np.array_equal(found.features, encode_images(as_images(few), Colours()).features[[0, 1, 0, 2, 1, 0]])
+
+
 def test_files_are_known_by_content_not_by_name(tmp_path):
     cache, encoder = FeatureCache(tmp_path / "cache"), Colours()
     (first := tmp_path / "a").mkdir()

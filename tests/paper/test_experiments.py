@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -199,6 +200,17 @@ def test_a_grid_runs_what_is_missing_once_and_gives_ours_beside_the_papers(model
     (again, twin) = reproduce([(small, workspace), (small, workspace)], [0, 1], watch=watch)
     assert again == twin == found
     assert len(watched) == 6, "nothing was run again"
+
+
+def test_changed_settings_reach_every_line_that_has_no_own_and_are_told(model, data, tmp_path):
+    changed = replace(parse_experiment("small", SMALL), changed={"contexts": 3, "population": 4, "origin": "mean"})
+    lines = changed.entries("cifar10", {})
+    assert [settings["contexts"] for _, _, settings in lines] == [1, 2, 3]
+    assert [settings.get("population") for _, _, settings in lines] == [4, 4, None], "a rule has one candidate"
+    (found,) = reproduce([(changed, Workspace(model, data, tmp_path))], [0])
+    assert "not at the paper's settings (contexts=3, population=4, origin=mean)" in tabulate(found).title
+    plain = replace(found, experiment=replace(changed, changed={}))
+    assert "settings" not in tabulate(plain).title
 
 
 def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every_time(model, data, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -91,7 +92,7 @@ def compare(
 @click.option("--ray", "on_ray", is_flag=True, help="Runs side by side on a local Ray, one for each core.")
 @click.option("--ray-address", help="Runs on this Ray cluster.")
 @threads_option
-@shared("seeds", "out", *MODEL_OPTIONS)
+@shared("seeds", "out", "set", *MODEL_OPTIONS)
 def reproduce(
     what: tuple[str, ...],
     sets: tuple[str, ...],
@@ -103,13 +104,15 @@ def reproduce(
     threads: int,
     on_ray: bool,
     ray_address: str | None,
+    pairs: Sequence[str],
     as_json: bool,
     data_dir: Path | None,
     **where: Any,
 ) -> None:
     """Reproduce tables and figures of the paper, ours beside the paper's; runs only what is missing.
 
-    WHAT is table-main, fig-contexts and so on, or all; without it, they are listed.
+    WHAT is table-main, fig-contexts and so on, or all; without it, they are listed. --set changes a setting of
+    every line that does not have it as its own; the output says so.
     """
     from unsee.paper.experiments import experiment_names, load_experiment
     from unsee.paper.rendering import save_all
@@ -122,8 +125,9 @@ def reproduce(
     if not what:
         console.experiments([load_experiment(name) for name in experiment_names()])
         return
-    chosen = [load_experiment(name) for name in (experiment_names() if what == ("all",) else what)]
-    numbers = read_seeds(seeds)
+    numbers, settings = read_seeds(seeds), read_pairs(pairs)
+    names = experiment_names() if what == ("all",) else what
+    chosen = [dataclasses.replace(load_experiment(name), changed=settings) for name in names]
     wanted = _workspaces(chosen, sets, numbers[0], model, out, threads, console, data_dir, **where)
     if not wanted:
         console.say("none of the data sets was found, so nothing was run; try --data demo")

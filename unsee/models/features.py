@@ -42,7 +42,7 @@ class ImageEncoder(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Features, and how many were computed or read from the cache."""
+    """Features, and how many were computed; the others were in the cache, or are copies of images in the set."""
 
     features: Floats  # (n, E)
     computed: int
@@ -60,6 +60,11 @@ def encode_images(
             keys = list(pool.map(images.digest, range(len(images))))
         found = cache.get(encoder.fingerprint, keys)
     missing = [row for row in range(len(images)) if row not in found]
+    copies: dict[int, int] = {}  # rows of images that came before in this set, the same file again
+    if cache is not None:
+        first: dict[bytes, int] = {}
+        copies = {row: first[keys[row]] for row in missing if first.setdefault(keys[row], row) != row}
+        missing = [row for row in missing if row not in copies]
     report = progress or (cache.progress if cache is not None else None)
     done = 0
     for rows, features in _forward(images, encoder, missing):
@@ -70,6 +75,7 @@ def encode_images(
         done += len(rows)
         if report is not None:
             report(done, len(missing))
+    found |= {row: found[same] for row, same in copies.items()}
     if cache is not None and missing:
         cache.trim()
     stacked = np.stack([found[row] for row in range(len(images))]) if found else np.zeros((0, 0), np.float32)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unsee.errors import InputError, unknown
+from unsee.methods.registry import METHODS
 from unsee.runs.records import ResultRecord
 from unsee.settings import Value
 from unsee.sweeps.sweep import RunRequest
@@ -81,6 +82,7 @@ class Experiment:
     preset: str = "paper"
     note: str = ""
     x: str = ""
+    changed: Mapping[str, Value] = field(default_factory=dict)  # settings of all lines that are not the paper's
 
     def entries(self, data: str, pretrained: Mapping[str, str]) -> list[tuple[TableRow, XPoint, dict[str, Value]]]:
         """Every line of the result on this data set: a row at a point, and its settings."""
@@ -89,7 +91,8 @@ class Experiment:
             start = {"weights": pretrained[row.method]} if row.pretrained and row.method in pretrained else {}
             for point in (XPoint(LEVEL),) if row.level else self.points:
                 if not point.data or STANDS_FOR.get(data, data) in point.data:
-                    found.append((row, point, {**row.settings, **point.settings, **start}))
+                    changed = changes_for(row.method, self.changed)
+                    found.append((row, point, {**changed, **row.settings, **point.settings, **start}))
         return found
 
     def published(self, row: TableRow, point: XPoint, data: str) -> Mapping[str, Sequence[float]]:
@@ -122,6 +125,12 @@ def load_experiment(name: str) -> Experiment:
     if name not in experiment_names():
         raise InputError(unknown("table or figure", name, experiment_names()))
     return parse_experiment(name, (TABLES / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def changes_for(method: str, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings that this method can take: one that follows a gradient, or learns nothing, has one candidate."""
+    alone = METHODS[method].settings.get("population") == 1
+    return {name: value for name, value in settings.items() if not (alone and name == "population")}
 
 
 def parse_experiment(name: str, text: str) -> Experiment:

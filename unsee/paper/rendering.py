@@ -16,7 +16,9 @@ def heading(found: Reproduced) -> str:
     e = found.experiment
     seeds = max(line.seeds for line in found.lines)
     tested = f"{found.data}, {found.images} test images, {seeds} seeds"
-    return f"{e.name}: {e.title} ({e.paper}). {tested}; ours on {found.model}, the paper's on CLIP ViT-B/16"
+    changed = ", ".join(f"{name}={value}" for name, value in e.changed.items())
+    ours = f"ours on {found.model}" + (f" and not at the paper's settings ({changed})" if changed else "")
+    return f"{e.name}: {e.title} ({e.paper}). {tested}; {ours}, the paper's on CLIP ViT-B/16"
 
 
 def tabulate(found: Reproduced) -> TextTable:

@@ -1,0 +1,66 @@
+"""The measurements in benchmarks/: what they write is in the true form, and what they add up is right."""
+
+from __future__ import annotations
+
+import pytest
+
+import unsee
+from benchmarks import paper_cost, true_forms
+from unsee.models.tokenizers import find_tokenizer
+from unsee.paper.experiments import experiment_names, load_experiment
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return true_forms.write_all(tmp_path_factory.mktemp("sets"), birds=4, things=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("cifar10", 10), ("cifar100", 100), ("cub200", 4), ("imagenet30", 30), ("imagenet", 5)]
+)
+def test_every_set_is_read_as_what_it_is(written, name, classes):
+    data = unsee.load_data(name, data_dir=written)
+    assert data.name == name
+    assert (len(data.class_names), len(data.train), len(data.test)) == (classes, 2 * classes, classes)
+    assert 1 < len({data.train.digest(i) for i in range(len(data.train))}) <= true_forms.PICTURES
+    assert data.test.read(0).size[0] >= 32
+
+
+def test_the_tokenizer_has_clips_places_and_a_start_of_four_tokens(tmp_path):
+    true_forms.write_tokenizer(tmp_path)
+    found = find_tokenizer(tmp_path, 49408)
+    assert (found.sos, found.eot) == (49406, 49407)
+    assert len(found.ids("a photo of a")) == 4
+    assert found.eot not in found.ids("a photo of a sea tern aaab.")
+
+
+class Counting:
+    """Rates of a machine where everything takes a second."""
+
+    image = 1.0
+
+    def macs(self, data, contexts):
+        return 2.0
+
+    def text(self, classes):
+        return 1.0
+
+    def generation(self, settings):
+        return 0.5
+
+
+def test_costs_are_those_of_the_runs_at_the_papers_sizes():
+    lcs = next(run for run in paper_cost.runs_of(load_experiment("table-time")) if run.data == "cifar10")
+    work = paper_cost.Work()
+    paper_cost.add(work, lcs, Counting())
+    assert work.text == {(10, 4): 3 * 8000 * 2.0}
+    assert (work.image, work.search) == (0, 3 * 400 * 0.5)
+    assert work.hours(Counting())[0] == pytest.approx((3 * 8000 * 2 + 600) / 3600)
+    every = [run for name in experiment_names() for run in paper_cost.runs_of(load_experiment(name))]
+    assert {run.data for run in every} == set(paper_cost.SETS)
+    assert len(set(every)) < len(every), "tables share runs"
+    zero = next(run for run in every if run.settings.method == "zero-shot")
+    paper_cost.add(work, zero, Counting())
+    assert work.text == {(10, 4): 48000.0}, "nothing is tuned"
+    whole = paper_cost.total(dict.fromkeys([lcs]), Counting())
+    assert whole.image == (3 * 320 + 10_000) * paper_cost.IMAGE_MACS["vit"]
