@@ -140,8 +140,10 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
 def _run(row: TableRow, point: XPoint, given: dict[str, Any], data: str) -> Run:
     classes = len(SETS[data].names)
     facts = {"preset": "paper", "seed": 0, "data": data, "family": "clip", "classes": classes, "shots": 16}
-    settings = resolve(given, method=row.method, **facts)  # type: ignore[arg-type]
-    return Run(data, settings, SHARE if point.share is None else point.share, row.forget)
+    share = SHARE if point.share is None else point.share
+    forgotten = len(row.forget) or round(share * classes)
+    settings = resolve(given, method=row.method, forgotten=forgotten, **facts)  # type: ignore[arg-type]
+    return Run(data, settings, share, row.forget)
 
 
 def add(work: Work, run: Run, rates: Rates) -> None:
@@ -162,6 +164,8 @@ def add(work: Work, run: Run, rates: Rates) -> None:
         return
     each = STEP + 1 if s.search == "gradient" else 1  # with a pass to validate
     work.text[size] = work.text.get(size, 0) + SEEDS * s.limit * each * candidate
+    if s.views:  # each encoded once
+        work.image += SEEDS * s.views * train * IMAGE_MACS["vit"]
     if s.search in CMA_KINDS:
         work.search += SEEDS * s.iterations * rates.generation(s)
 
