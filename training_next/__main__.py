@@ -12,7 +12,7 @@ from training_next.card import write_card
 from training_next.demo import cut_demo
 from training_next.export import difference_from_transformers, export
 from training_next.measure import measure
-from training_next.recipe import FINAL, SECOND, Recipe, variants
+from training_next.recipe import FINAL, Recipe, variants
 from training_next.record import Log
 from training_next.stages import Stages
 from training_next.summary import summary
@@ -40,9 +40,6 @@ def train(stages: Stages, options: argparse.Namespace) -> None:
     name = f"{options.name}-{options.seed}"
     log = Log(stages.work / f"{name}.jsonl")
     model, verdict = stages.train(recipe, options.seed, name, log)
-    if not options.first_stage:
-        recipe = changed(SECOND, options.set)
-        model, verdict = stages.train(recipe, options.seed, f"{name}-second", log, model)
     folder = options.out / name
     export(folder, model, stages.tokenizer, stages.bank, recipe, options.seed)
     bank = stages.bank
@@ -104,7 +101,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a field of the recipe")
     parser.add_argument("--name", default="seed", help="what the model's files are called, before the seed")
     parser.add_argument("--only", action="append", help="a variant of the ablation; may be repeated")
-    parser.add_argument("--first-stage", action="store_true", help="stop after the first stage of training")
     parser.add_argument("--as-cached", action="store_true", help="train on the features that are there already")
     parser.add_argument("--cache-dir", type=Path, help="feature cache of the package, shared with `unsee compare`")
     parser.add_argument("--threads", type=int, default=2)

@@ -49,15 +49,10 @@ class Model:
         return [*self.projection.parameters(), *self.tower.parameters()]
 
 
-def fit(
-    bank: Bank, batches: Batches, recipe: Recipe, seed: int, checkpoint: Path, log: Log, start: Model | None = None
-) -> Model:
-    """The trained model, from random weights or those of an earlier stage; resumes from the checkpoint if there is one."""
+def fit(bank: Bank, batches: Batches, recipe: Recipe, seed: int, checkpoint: Path, log: Log) -> Model:
+    """The trained model; resumes from the checkpoint if there is one."""
     torch.manual_seed(seed)
     model = Model.new(recipe, bank.photos.shape[1], batches.tokenizer.get_vocab_size())
-    if start is not None:
-        model.tower.load_state_dict(start.tower.state_dict())
-        model.projection.load_state_dict(start.projection.state_dict())
     model.tower.logit_scale.requires_grad_(not recipe.fixed_scale)
     table = model.tower.table
     matrices = [p for p in model.parameters() if p.ndim > 1 and p is not table]

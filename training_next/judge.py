@@ -70,9 +70,16 @@ class Task:
     labels: Tensor
     forget: Tensor  # (classes,) bool
     shots: int
+    contexts: int
 
 
-def make_task(judged: Judged, bank: Bank, vocabulary: Vocabulary, held: Labelled, forget: int, shots: int) -> Task:
+TASKS = (("cifar10", 4, 16, 4), ("cifar100", 40, 4, 16))
+"""Data set, classes to forget, shots and contexts: the paper's."""
+
+
+def make_task(
+    judged: Judged, bank: Bank, vocabulary: Vocabulary, held: Labelled, forget: int, shots: int, contexts: int
+) -> Task:
     """The task of forgetting the first classes, in alphabetical order as the data sets have them."""
     shuffled = stream("halves").permutation(len(held.labels))  # both halves must hold every class
     held = Labelled(held.rows[shuffled], held.labels[shuffled])
@@ -81,7 +88,7 @@ def make_task(judged: Judged, bank: Bank, vocabulary: Vocabulary, held: Labelled
     place = {i: k for k, (_, i) in enumerate(names)}
     labels = torch.tensor([place[i] for i in held.labels.tolist()])
     photos = judged.projection.embed(bank.photos[torch.from_numpy(held.rows)])
-    return Task(tuple(n for n, _ in names), photos, labels, torch.arange(len(names)) < forget, shots)
+    return Task(tuple(n for n, _ in names), photos, labels, torch.arange(len(names)) < forget, shots, contexts)
 
 
 def accuracy(judged: Judged, task: Task, template: str) -> float:
@@ -112,10 +119,11 @@ def harmonic(answers: Tensor, labels: Tensor, forget: Tensor) -> tuple[float, fl
     return 2 * error * kept / max(error + kept, 1e-9), error, kept
 
 
-def gradient_forgetting(judged: Judged, task: Task, seed: int, latent: int | None, steps: int = 200) -> list[float]:
-    """H, Err_for, Acc_mem by gradients on four contexts: in full space from "a photo of a", or in a random subspace.
+def gradient_forgetting(judged: Judged, task: Task, seed: int, latent: int | None, steps: int = 400) -> list[float]:
+    """H, Err_for, Acc_mem by gradients on the contexts: in full space, or in a random subspace.
 
-    Shots come from the first half of the photos, H from the second half; validation H picks the step.
+    Full space starts from "a photo of a", with random tokens in front where there are more than four contexts. Shots
+    come from the first half of the photos, H from the second half; validation H picks the step.
     """
     rng = stream(seed, "shots")
     half = len(task.labels) // 2
@@ -128,14 +136,17 @@ def gradient_forgetting(judged: Judged, task: Task, seed: int, latent: int | Non
     a, b = torch.cat(train), torch.cat(valid)
     table = judged.tower.tokens
     bound = judged.tower.bind([[*judged.ids(f"{n}."), judged.eot] for n in task.names], judged.sos)
+    generator = torch.Generator().manual_seed(seed)
     if latent is None:
-        start, basis, rate = table[judged.ids("a photo of a")], None, 0.3 * table.std().item()
+        worded = table[judged.ids("a photo of a")]
+        others = torch.randn(task.contexts - len(worded), table.shape[1], generator=generator)
+        start = torch.cat([table.mean(0) + 0.5 * table.std() * others, worded])
+        basis, rate = None, 0.3 * table.std().item()
         z = torch.zeros_like(start, requires_grad=True)
     else:
-        generator = torch.Generator().manual_seed(seed)
         basis = table.std() * torch.randn(latent, table.shape[1], generator=generator)
-        start, rate = table.mean(0).expand(4, -1), 0.15
-        z = torch.zeros(4, latent, requires_grad=True)
+        start, rate = table.mean(0).expand(task.contexts, -1), 0.15
+        z = torch.zeros(task.contexts, latent, requires_grad=True)
     optimizer = torch.optim.Adam([z], rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     best: tuple[float, float] = (-1.0, 0.0)
@@ -193,8 +204,8 @@ def judge(model: Model, tokenizer: Tokenizer, bank: Bank, vocabulary: Vocabulary
     """All measures of one model on held-out photos."""
     judged = Judged(model, tokenizer)
     found: dict[str, object] = {"logit scale": round(judged.scale, 2)}
-    for name, forget, shots in (("cifar10", 4, 16), ("cifar100", 40, 4)):
-        task = make_task(judged, bank, vocabulary, bank.held_out[name], forget, shots)
+    for name, forget, shots, contexts in TASKS:
+        task = make_task(judged, bank, vocabulary, bank.held_out[name], forget, shots, contexts)
         accuracies = [accuracy(judged, task, t) for t in TEMPLATES]
         found[name] = {
             "accuracy": round(accuracies[0], 2),

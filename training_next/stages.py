@@ -53,12 +53,10 @@ class Stages:
             tokens.train_tokenizer(self._corpus(), path)
         return Tokenizer.from_file(str(path))
 
-    def train(
-        self, recipe: Recipe, seed: int, name: str, log: Log, start: Model | None = None
-    ) -> tuple[Model, dict[str, object]]:
+    def train(self, recipe: Recipe, seed: int, name: str, log: Log) -> tuple[Model, dict[str, object]]:
         """The trained model of this recipe and seed, and its judgement."""
         batches = Batches(self.bank, self.vocabulary, self.tokenizer, recipe, seed)
-        model = fit(self.bank, batches, recipe, seed, self.work / f"{name}.pt", log, start)
+        model = fit(self.bank, batches, recipe, seed, self.work / f"{name}.pt", log)
         path = self.work / f"{name}-judged.json"
         if not path.exists():
             verdict = judge(model, self.tokenizer, self.bank, self.vocabulary)
