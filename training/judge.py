@@ -1,4 +1,4 @@
-"""How good a tower is, by measures that favour no forgetting method (data_batch_5 only until the very end)."""
+"""How good a model is, by measures that favour no forgetting method, on photos held out for choosing."""
 
 from __future__ import annotations
 
@@ -6,158 +6,216 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
-from training import captions
-from training.data import CLASS_NAMES
-from training.text_side import Reader
-from training.text_tower import TextTower
+from training.bank import Bank, Labelled, stream
+from training.contexts import PLAIN, UNSEEN
+from training.fit import Model
+from training.tokenizer import EOT, SOS
+from training.vocabulary import Vocabulary
+from unsee.models.checkpoints import TowerSizes
+from unsee.models.clip import text_tower
+
+TEMPLATES = tuple(f"{words} {{}}.".strip() for words in (*PLAIN, *UNSEEN))
+SALADS = (
+    "seven green ideas sleep {}.",
+    "of of the the {}.",
+    "quickly under seventeen because {}.",
+    "xq zzv brrt {}.",
+    "monday tax banana elbow {}.",
+    "if and or but not {}.",
+)
+"""Word salad: what a text tower makes of names behind nonsense."""
+
+
+class Judged:
+    """A model with its text tower as the package runs it, weights rounded as they will be shipped."""
+
+    def __init__(self, model: Model, tokenizer: Tokenizer) -> None:
+        sizes = model.tower.sizes
+        state = {k: v.detach().half().float() if v.ndim else v.detach() for k, v in model.tower.state_dict().items()}
+        self.tower = text_tower(
+            state,
+            TowerSizes(
+                width=sizes.hidden_size,
+                layers=sizes.num_hidden_layers,
+                heads=sizes.num_attention_heads,
+                hidden=sizes.intermediate_size,
+                activation="quick_gelu",
+                eps=sizes.layer_norm_eps,
+            ),
+        )
+        self.scale = model.tower.logit_scale.exp().item()
+        self.tokenizer = tokenizer
+        self.sos, self.eot = tokenizer.token_to_id(SOS), tokenizer.token_to_id(EOT)
+        self.projection = model.projection
+
+    def ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    @torch.no_grad()
+    def texts(self, texts: list[str]) -> Tensor:
+        """Unit embeddings of whole texts."""
+        limit = self.tower.limit - 2
+        return self.tower.encode([[self.sos, *self.ids(t)[:limit], self.eot] for t in texts])
 
 
 @dataclass(frozen=True)
-class Shots:
-    """Few-shot image embeddings for forgetting: training and validation, and the pictures to measure on."""
+class Task:
+    """Embedded photos of one data set, and the names to tell apart."""
 
-    train: Tensor
-    train_labels: Tensor
-    valid: Tensor
-    valid_labels: Tensor
-    test: Tensor
-    test_labels: Tensor
+    names: tuple[str, ...]
+    photos: Tensor
+    labels: Tensor
     forget: Tensor  # (classes,) bool
+    shots: int
+    contexts: int
 
 
-def draw_shots(
-    pool: Tensor,
-    pool_labels: Tensor,
-    test: Tensor,
-    test_labels: Tensor,
-    seed: int,
-    forget: tuple[int, ...] = (0, 1, 2, 3),
-) -> Shots:
-    """16 training and 16 other validation pictures a class."""
-    rng = np.random.default_rng(seed)
-    train, valid = [], []
-    for k in range(len(CLASS_NAMES)):
-        rows = rng.permutation(np.flatnonzero(pool_labels.numpy() == k))[:32]
-        train.append(rows[:16])
-        valid.append(rows[16:])
-    a, b = torch.from_numpy(np.concatenate(train)), torch.from_numpy(np.concatenate(valid))
-    mask = torch.zeros(len(CLASS_NAMES), dtype=torch.bool)
-    mask[list(forget)] = True
-    return Shots(pool[a], pool_labels[a], pool[b], pool_labels[b], test, test_labels, mask)
+TASKS = (("cifar10", 4, 16, 4), ("cifar100", 40, 4, 16))
+"""Data set, classes to forget, shots and contexts: the paper's."""
 
 
-class Prompted:
-    """A tower that reads `[SOS] contexts name. [EOT]` for every class; the prefix is run once for all classes."""
+def make_task(
+    judged: Judged, bank: Bank, vocabulary: Vocabulary, held: Labelled, forget: int, shots: int, contexts: int
+) -> Task:
+    """The task of forgetting the first classes, in alphabetical order as the data sets have them."""
+    shuffled = stream("halves").permutation(len(held.labels))  # both halves must hold every class
+    held = Labelled(held.rows[shuffled], held.labels[shuffled])
+    numbers = np.unique(held.labels)
+    names = sorted((vocabulary.names[i], i) for i in numbers)
+    place = {i: k for k, (_, i) in enumerate(names)}
+    labels = torch.tensor([place[i] for i in held.labels.tolist()])
+    photos = judged.projection.embed(bank.photos[torch.from_numpy(held.rows)])
+    return Task(tuple(n for n, _ in names), photos, labels, torch.arange(len(names)) < forget, shots, contexts)
 
-    def __init__(self, tower: TextTower, reader: Reader) -> None:
-        self.tower = tower
-        self.words = tower.table[reader.tokenizer.encode("a photo of a", add_special_tokens=False).ids].detach()
-        self.reader = reader
 
-    def classes(self, contexts: Tensor) -> Tensor:
-        """Contexts (b, m, width) to class embeddings (b, classes, E)."""
-        return self.reader.read_names(self.tower, contexts)
+def accuracy(judged: Judged, task: Task, template: str) -> float:
+    """Prompted accuracy in percent."""
+    texts = judged.texts([template.format(name) for name in task.names])
+    return 100 * ((task.photos @ texts.T).argmax(-1) == task.labels).float().mean().item()
 
-    def log_confidences(self, contexts: Tensor, images: Tensor) -> Tensor:
-        """Log-probabilities (b, n, classes)."""
-        return (self.tower.logit_scale.exp() * images @ self.classes(contexts).transpose(1, 2)).log_softmax(-1)
+
+def worded_forgetting(judged: Judged, task: Task) -> list[float]:
+    """H, Err_for, Acc_mem when plain words deny the classes to forget, all in one context, as far as it fits."""
+    denied = [name for name, gone in zip(task.names, task.forget.tolist(), strict=True) if gone][:8]
+    context = f"no {', '.join(denied[:-1])} or {denied[-1]}: {{}}."
+    texts = judged.texts([context.format(name) for name in task.names])
+    return [round(x, 1) for x in harmonic((task.photos @ texts.T).argmax(-1), task.labels, task.forget)]
 
 
 def forgetting_loss(log_p: Tensor, labels: Tensor, forget: Tensor) -> Tensor:
-    """Cross-entropy on memorised pictures + cross-entropy to the uniform answer on forgotten ones, (b,)."""
+    """Cross-entropy on memorised photos + cross-entropy to the uniform answer on forgotten ones."""
     gone = forget[labels]
-    keep = -log_p[:, ~gone].gather(-1, labels[~gone].expand(len(log_p), -1)[..., None]).squeeze(-1).mean(-1)
-    return keep - log_p[:, gone].mean((-1, -2))
+    return -log_p[~gone].gather(-1, labels[~gone][:, None]).mean() - log_p[gone].mean()
 
 
-def harmonic(log_p: Tensor, labels: Tensor, forget: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """H, Err_for, Acc_mem in percent, each (b,)."""
-    right = (log_p.argmax(-1) == labels).float()
+def harmonic(answers: Tensor, labels: Tensor, forget: Tensor) -> tuple[float, float, float]:
+    """H, Err_for, Acc_mem in percent."""
+    right = (answers == labels).float()
     gone = forget[labels]
-    error, accuracy = 100 * (1 - right[:, gone].mean(-1)), 100 * right[:, ~gone].mean(-1)
-    return 2 * error * accuracy / (error + accuracy).clamp(min=1e-9), error, accuracy
+    error, kept = 100 * (1 - right[gone].mean().item()), 100 * right[~gone].mean().item()
+    return 2 * error * kept / max(error + kept, 1e-9), error, kept
 
 
-def template_accuracies(tower: TextTower, reader: Reader, images: Tensor, labels: Tensor) -> dict[str, float]:
-    """Accuracy in percent for every template, seen ones first."""
-    found = {}
-    with torch.no_grad():
-        for template in (*captions.SEEN_TEMPLATES, *captions.UNSEEN_TEMPLATES):
-            texts = reader.read(tower, [captions.fill(template, k) for k in range(len(CLASS_NAMES))])
-            found[template] = 100 * ((images @ texts.T).argmax(-1) == labels).float().mean().item()
-    return found
+def gradient_forgetting(judged: Judged, task: Task, seed: int, latent: int | None, steps: int = 400) -> list[float]:
+    """H, Err_for, Acc_mem by gradients on the contexts: in full space, or in a random subspace.
 
-
-def gradient_forgetting(
-    prompted: Prompted, shots: Shots, start: Tensor, basis: Tensor | None, steps: int, rate: float
-) -> tuple[float, float, float, float]:
-    """H, Err_for, Acc_mem, loss by gradients on contexts (m, width), or on z (m, d) with contexts = start + z A^T.
-
-    Validation H picks the step; a tie goes to the lower loss.
+    Full space starts from "a photo of a", with random tokens in front where there are more than four contexts. Shots
+    come from the first half of the photos, H from the second half; validation H picks the step.
     """
-    z = torch.zeros(len(start), start.shape[-1] if basis is None else basis.shape[1], requires_grad=True)
+    rng = stream(seed, "shots")
+    half = len(task.labels) // 2
+    order = torch.from_numpy(rng.permutation(half))
+    train, valid = [], []
+    for k in range(len(task.names)):
+        rows = order[task.labels[order] == k]
+        train.append(rows[: task.shots])
+        valid.append(rows[task.shots : 2 * task.shots])
+    a, b = torch.cat(train), torch.cat(valid)
+    table = judged.tower.tokens
+    bound = judged.tower.bind([[*judged.ids(f"{n}."), judged.eot] for n in task.names], judged.sos)
+    generator = torch.Generator().manual_seed(seed)
+    if latent is None:
+        worded = table[judged.ids("a photo of a")]
+        others = torch.randn(task.contexts - len(worded), table.shape[1], generator=generator)
+        start = torch.cat([table.mean(0) + 0.5 * table.std() * others, worded])
+        basis, rate = None, 0.3 * table.std().item()
+        z = torch.zeros_like(start, requires_grad=True)
+    else:
+        basis = table.std() * torch.randn(latent, table.shape[1], generator=generator)
+        start, rate = table.mean(0).expand(task.contexts, -1), 0.15
+        z = torch.zeros(task.contexts, latent, requires_grad=True)
     optimizer = torch.optim.Adam([z], rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    best, best_contexts = (-1.0, 0.0), start
+    best: tuple[float, float] = (-1.0, 0.0)
+    chosen = start
+    both = torch.cat([a, b])
     for _ in range(steps):
-        contexts = (start + (z if basis is None else z @ basis.T))[None]
-        both = prompted.log_confidences(contexts, torch.cat([shots.train, shots.valid]))
-        loss = forgetting_loss(both[:, : len(shots.train)], shots.train_labels, shots.forget).sum()
-        h, _, _ = harmonic(both[:, len(shots.train) :].detach(), shots.valid_labels, shots.forget)
-        if (h.item(), -loss.item()) > best:
-            best, best_contexts = (h.item(), -loss.item()), contexts[0].detach()
+        contexts = start + (z if basis is None else z @ basis)
+        log_p = (judged.scale * task.photos[both] @ bound.embeddings(contexts[None])[0].T).log_softmax(-1)
+        loss = forgetting_loss(log_p[: len(a)], task.labels[a], task.forget)
+        h = harmonic(log_p[len(a) :].argmax(-1), task.labels[b], task.forget)[0]
+        if (h, -loss.item()) > best:
+            best, chosen = (h, -loss.item()), contexts.detach()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
     with torch.no_grad():
-        log_p = prompted.log_confidences(best_contexts[None], shots.test)
-    h, error, accuracy = harmonic(log_p, shots.test_labels, shots.forget)
-    return h.item(), error.item(), accuracy.item(), -best[1]
+        answers = (task.photos[half:] @ bound.embeddings(chosen[None])[0].T).argmax(-1)
+    return [round(x, 1) for x in harmonic(answers, task.labels[half:], task.forget)]
 
 
-def scatter(prompted: Prompted, images: Tensor, labels: Tensor, latent: int = 25, draws: int = 200) -> dict[str, float]:
-    """How far random contexts move each class's recall: mean over classes of its std, and the mean recall."""
-    table = prompted.tower.table.detach()
+@torch.no_grad()
+def random_contexts(judged: Judged, task: Task, latent: int = 100, draws: int = 100) -> dict[str, float]:
+    """Under contexts mean + A z with z ~ N(0, 1), A ~ N(0, s): mean recall, and how far each class's recall moves."""
+    table = judged.tower.tokens
+    bound = judged.tower.bind([[*judged.ids(f"{n}."), judged.eot] for n in task.names], judged.sos)
     generator = torch.Generator().manual_seed(0)
-    width = table.shape[1]
+    photos, labels = task.photos[:2000], task.labels[:2000]
     recalls = []
-    with torch.no_grad():
-        for _ in range(draws // 20):
-            basis = table.std() * torch.randn(width, latent, generator=generator)
-            contexts = table.mean(0) + torch.randn(20, 4, latent, generator=generator) @ basis.T
-            right = (prompted.log_confidences(contexts, images).argmax(-1) == labels).float()
-            recalls.append(torch.stack([right[:, labels == k].mean(-1) for k in range(len(CLASS_NAMES))], -1))
-    recall = 100 * torch.cat(recalls)  # (draws, classes)
-    within = recall.std(1).mean().item()
-    return {"scatter": recall.std(0).mean().item(), "within": within, "recall": recall.mean().item()}
+    for _ in range(draws // 10):
+        basis = table.std() * torch.randn(latent, table.shape[1], generator=generator)
+        contexts = table.mean(0) + torch.randn(10, 4, latent, generator=generator) @ basis
+        answers = (photos @ bound.embeddings(contexts).transpose(1, 2)).argmax(-1)
+        right = (answers == labels).float()
+        recalls.append(torch.stack([right[:, labels == k].mean(-1) for k in labels.unique()], -1))
+    recall = 100 * torch.cat(recalls)
+    return {"recall": recall.mean().item(), "scatter": recall.std(0).mean().item()}
 
 
-def judge(tower: TextTower, reader: Reader, images: Tensor, labels: Tensor, splits: int = 3) -> dict[str, object]:
-    """All neutral measures of one tower on data_batch_5: shots from its first half, results on its second half."""
-    tower.eval().requires_grad_(False)
-    half = len(labels) // 2
-    accuracies = template_accuracies(tower, reader, images, labels)
-    prompted = Prompted(tower, reader)
-    table = tower.table.detach()
-    origin = table.mean(0).expand(4, -1)
-    coop, inside = [], []
-    for seed in range(splits):
-        shots = draw_shots(images[:half], labels[:half], images[half:], labels[half:], seed)
-        coop.append(gradient_forgetting(prompted, shots, prompted.words, None, 200, 0.3 * table.std().item()))
-        basis = table.std() * torch.randn(table.shape[1], 25, generator=torch.Generator().manual_seed(seed))
-        inside.append(gradient_forgetting(prompted, shots, origin, basis, 300, 0.15))
-    values = list(accuracies.values())
-    return {
-        "accuracy": values[0],
-        "lowest": min(values),
-        "highest": max(values),
-        "coop_h": [round(r[0], 1) for r in coop],
-        "subspace_h": [round(r[0], 1) for r in inside],
-        "subspace_err": [round(r[1], 1) for r in inside],
-        "subspace_acc": [round(r[2], 1) for r in inside],
-        "subspace_loss": [round(r[3], 2) for r in inside],
-        **scatter(prompted, images[half : half + 1000], labels[half : half + 1000]),
-    }
+def retrieval(judged: Judged, photos: Tensor, captions: list[list[str]]) -> dict[str, float]:
+    """R@1 and R@10 in percent: photos to any of their captions, captions to their photo."""
+    owner = torch.tensor([i for i, texts in enumerate(captions) for _ in texts])
+    texts = judged.texts([text for group in captions for text in group])
+    similar = judged.projection.embed(photos) @ texts.T
+    found = {}
+    for k in (1, 10):
+        hit = (owner[similar.topk(k, 1).indices] == torch.arange(len(photos))[:, None]).any(1)
+        found[f"photo to caption R@{k}"] = 100 * hit.float().mean().item()
+        hit = (similar.T.topk(k, 1).indices == owner[:, None]).any(1)
+        found[f"caption to photo R@{k}"] = 100 * hit.float().mean().item()
+    return found
+
+
+def judge(model: Model, tokenizer: Tokenizer, bank: Bank, vocabulary: Vocabulary, splits: int = 2) -> dict[str, object]:
+    """All measures of one model on held-out photos."""
+    judged = Judged(model, tokenizer)
+    found: dict[str, object] = {"logit scale": round(judged.scale, 2)}
+    for name, forget, shots, contexts in TASKS:
+        task = make_task(judged, bank, vocabulary, bank.held_out[name], forget, shots, contexts)
+        accuracies = [accuracy(judged, task, t) for t in TEMPLATES]
+        found[name] = {
+            "accuracy": round(accuracies[0], 2),
+            "templates": [round(min(accuracies), 2), round(max(accuracies), 2)],
+            "salad": [round(accuracy(judged, task, t), 1) for t in SALADS],
+            **{k: round(v, 1) for k, v in random_contexts(judged, task).items()},
+            "denied in words": worded_forgetting(judged, task),
+            "coop": [gradient_forgetting(judged, task, seed, None) for seed in range(splits)],
+            "subspace": [gradient_forgetting(judged, task, seed, 25) for seed in range(splits)],
+        }
+    dev = retrieval(judged, bank.photos[torch.from_numpy(bank.dev)], bank.dev_captions)
+    found["flickr8k dev"] = {k: round(v, 1) for k, v in dev.items()}
+    return found

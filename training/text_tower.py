@@ -1,34 +1,63 @@
-"""CLIP's text transformer, with Hugging Face's parameter names, taking embeddings instead of ids.
+"""CLIP's text transformer, with Hugging Face's parameter names, for training on texts that share their beginnings.
 
-Pre-norm, causal, read at EOT, final layer norm, bias-free projection, L2-normalised. Embeddings come in from outside
-because that is what prompt tuning replaces.
+Pre-norm, causal, read at EOT, final layer norm, bias-free projection, L2-normalised. Texts are packed without padding;
+only attention is padded. A text may follow another one's tokens (a name behind a context), whose keys and values are
+computed once for all names.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+Past = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class TextSizes:
     """The sizes of a text tower, in the words of Hugging Face's CLIPTextConfig."""
 
-    vocab_size: int = 6144
+    vocab_size: int = 8192
     hidden_size: int = 128
     num_hidden_layers: int = 3
     num_attention_heads: int = 4
     intermediate_size: int = 512
-    max_position_embeddings: int = 32
+    max_position_embeddings: int = 40
     projection_dim: int = 256
     layer_norm_eps: float = 1e-5
 
     def as_dict(self) -> dict[str, int | float]:
         """Return the fields for config.json."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Token sequences in one long row, and where each token lies in a padded table (sequences, longest)."""
+
+    ids: Tensor  # (rows,)
+    sequence: Tensor  # (rows,)
+    place: Tensor  # (rows,) within its sequence
+    lengths: Tensor  # (sequences,)
+    ends: Tensor  # (sequences,) row of each sequence's last token
+
+    @staticmethod
+    def of(sequences: list[list[int]]) -> Packed:
+        """Pack sequences."""
+        lengths = np.array([len(s) for s in sequences])
+        sequence = np.repeat(np.arange(len(sequences)), lengths)
+        ends = np.cumsum(lengths) - 1
+        place = np.arange(lengths.sum()) - np.repeat(ends - lengths + 1, lengths)
+        flat = np.fromiter((i for s in sequences for i in s), dtype=np.int64, count=int(lengths.sum()))
+        return Packed(*(torch.from_numpy(x) for x in (flat, sequence, place, lengths, ends)))
+
+    @property
+    def longest(self) -> int:
+        return int(self.lengths.max())
 
 
 class Attention(nn.Module):
@@ -38,17 +67,34 @@ class Attention(nn.Module):
         self.heads = sizes.num_attention_heads
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(width, width) for _ in range(4))
 
-    def split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)  # (b, heads, t, width / heads)
+    def padded(self, x: Tensor, packed: Packed) -> Tensor:
+        """Rows (r, width) to (sequences, heads, longest, width / heads)."""
+        table = x.new_zeros(len(packed.lengths), packed.longest, x.shape[-1])
+        table = table.index_put((packed.sequence, packed.place), x)
+        return table.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def forward(self, x: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        q, k, v = self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+    def forward(
+        self, x: Tensor, packed: Packed, past: tuple[Tensor, Tensor] | None, hidden: Tensor, last: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Attended rows (all of them, or in the last layer the ends alone), and the keys and values."""
+        k, v = self.padded(self.k_proj(x), packed), self.padded(self.v_proj(x), packed)
+        kept = (k, v)
         if past is not None:
-            k, v = torch.cat([past[0], k], -2), torch.cat([past[1], v], -2)
-        new, all_ = q.shape[-2], k.shape[-2]
-        mask = torch.ones(new, all_, dtype=torch.bool).tril(all_ - new)
-        weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).masked_fill(~mask, float("-inf")).softmax(-1)
-        return self.out_proj((weights @ v).transpose(-3, -2).flatten(-2)), (k, v)
+            k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+        if last:
+            q = self.q_proj(x[packed.ends]).unflatten(-1, (self.heads, -1))[:, :, None]
+            mask = hidden[torch.arange(len(packed.ends)), :, packed.lengths - 1, None]
+            found = attend(q, k, v, mask)[:, :, 0].flatten(1)
+        else:
+            q = self.padded(self.q_proj(x), packed)
+            found = attend(q, k, v, hidden).transpose(1, 2).flatten(2)[packed.sequence, packed.place]
+        return self.out_proj(found), kept
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+    """Softmax attention; `hidden` is True where a query may not look."""
+    weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).masked_fill(hidden, float("-inf")).softmax(-1)
+    return weights @ v
 
 
 class Mlp(nn.Module):
@@ -70,9 +116,11 @@ class Layer(nn.Module):
         self.layer_norm2 = nn.LayerNorm(sizes.hidden_size, sizes.layer_norm_eps)
         self.mlp = Mlp(sizes)
 
-    def forward(self, x: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        seen, kept = self.self_attn(self.layer_norm1(x), past)
-        x = x + seen
+    def forward(
+        self, x: Tensor, packed: Packed, past: tuple[Tensor, Tensor] | None, hidden: Tensor, last: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        seen, kept = self.self_attn(self.layer_norm1(x), packed, past, hidden, last)
+        x = (x[packed.ends] if last else x) + seen
         return x + self.mlp(self.layer_norm2(x)), kept
 
 
@@ -92,16 +140,14 @@ class Transformer(nn.Module):
 
 
 class TextTower(nn.Module):
-    """Token embeddings to unit text embeddings."""
+    """Token ids to unit text embeddings."""
 
-    logit_scale: Tensor
-
-    def __init__(self, sizes: TextSizes, logit_scale: float = 100.0) -> None:
+    def __init__(self, sizes: TextSizes, logit_scale: float = 20.0) -> None:
         super().__init__()
         self.sizes = sizes
         self.text_model = Transformer(sizes)
         self.text_projection = nn.Linear(sizes.hidden_size, sizes.projection_dim, bias=False)
-        self.register_buffer("logit_scale", torch.tensor(logit_scale).log())
+        self.logit_scale = nn.Parameter(torch.tensor(logit_scale).log())
         self._initialise()
 
     @property
@@ -125,24 +171,32 @@ class TextTower(nn.Module):
                 nn.init.zeros_(linear.bias)
         nn.init.normal_(self.text_projection.weight, std=width**-0.5)
 
-    def run(
-        self, embedded: Tensor, past: list[tuple[Tensor, Tensor]] | None = None
-    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """States (b, t, width) of embedded tokens that follow an already run prefix, and the keys and values so far."""
-        start = 0 if past is None else past[0][0].shape[-2]
-        positions = self.text_model.embeddings["position_embedding"].weight[start : start + embedded.shape[-2]]
-        x = embedded + positions
+    def read(self, texts: Packed) -> tuple[Tensor, Past]:
+        """Unit embeddings (sequences, E) at each sequence's end, and the keys and values of every layer."""
+        x = self.table[texts.ids] + self._positions(texts.place)
+        t = torch.arange(texts.longest)
+        hidden = (t[None, :] > t[:, None]).expand(len(texts.lengths), 1, -1, -1)
+        return self._run(x, texts, None, hidden)
+
+    def read_behind(self, texts: Packed, owner: Tensor, before: Tensor, past: Past) -> Tensor:
+        """Unit embeddings of texts that follow others: text i follows sequence owner[i], `before` tokens long.
+
+        past: keys and values of the others, (others, heads, longest, width / heads).
+        """
+        x = self.table[texts.ids] + self._positions(texts.place + before[owner][texts.sequence])
+        t, p = torch.arange(texts.longest), torch.arange(past[0][0].shape[2])
+        own = (t[None, :] > t[:, None]).expand(len(owner), 1, -1, -1)
+        beyond = (p[None, :] >= before[owner][:, None])[:, None, None].expand(-1, 1, texts.longest, -1)
+        gathered = [(k[owner], v[owner]) for k, v in past]
+        return self._run(x, texts, gathered, torch.cat([beyond, own], -1))[0]
+
+    def _positions(self, places: Tensor) -> Tensor:
+        return self.text_model.embeddings["position_embedding"](places)
+
+    def _run(self, x: Tensor, texts: Packed, past: Past | None, hidden: Tensor) -> tuple[Tensor, Past]:
         kept = []
-        for i, layer in enumerate(self.text_model.encoder["layers"]):
-            x, keys_values = layer(x, None if past is None else past[i])
+        layers = self.text_model.encoder["layers"]
+        for i, layer in enumerate(layers):
+            x, keys_values = layer(x, texts, None if past is None else past[i], hidden, i + 1 == len(layers))
             kept.append(keys_values)
-        return x, kept
-
-    def project(self, states: Tensor) -> Tensor:
-        """States at EOT (b, width) to unit embeddings (b, E)."""
-        return F.normalize(self.text_projection(self.text_model.final_layer_norm(states)), dim=-1)
-
-    def forward(self, embedded: Tensor, ends: Tensor) -> Tensor:
-        """Embedded sequences (b, t, width), with EOT at position ends[b], to unit embeddings (b, E)."""
-        states, _ = self.run(embedded)
-        return self.project(states[torch.arange(len(ends)), ends])
+        return F.normalize(self.text_projection(self.text_model.final_layer_norm(x)), dim=-1), kept

@@ -1,4 +1,4 @@
-"""The tokenizer: lower-cased byte-level BPE in CLIP's manner, learned from WordNet's glosses and our captions.
+"""The tokenizer: lower-cased byte-level BPE in CLIP's manner, learned from captions, glosses and the names.
 
 Every token knows whether it ends a word, and words never look at their neighbours: "cat." gives the same tokens with or
 without a context in front of it, which prompt tuning relies on.
@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 SOS = "<|startoftext|>"
 EOT = "<|endoftext|>"
-VOCABULARY = 6144
+VOCABULARY = 8192
 WORD_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 

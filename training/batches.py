@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training_next.bank import Bank, Labelled, stream
-from training_next.contexts import Bools, Context, ContextWriter
-from training_next.descriptions import Description, describe
-from training_next.photos import CIFAR10_NAMES
-from training_next.recipe import SHARES, Recipe
-from training_next.text_tower import Packed
-from training_next.tokenizer import EOT, SOS
-from training_next.vocabulary import Vocabulary
+from training.bank import Bank, Labelled, stream
+from training.contexts import Bools, Context, ContextWriter
+from training.descriptions import Description, describe
+from training.photos import CIFAR10_NAMES
+from training.recipe import SHARES, Recipe
+from training.text_tower import Packed
+from training.tokenizer import EOT, SOS
+from training.vocabulary import Vocabulary
 
 LONGEST = 32
 """Tokens of a caption or a context, at most."""

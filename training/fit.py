@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training_next.bank import Bank
-from training_next.batches import Batches, Step
-from training_next.projection import Projection
-from training_next.recipe import Recipe
-from training_next.record import Log
-from training_next.text_tower import TextSizes, TextTower
+from training.bank import Bank
+from training.batches import Batches, Step
+from training.projection import Projection
+from training.recipe import Recipe
+from training.record import Log
+from training.text_tower import TextSizes, TextTower
 
 LARGEST_SCALE = 100.0
 EVERY = 50

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from training_next import features, photos
-from training_next import tokenizer as tokens
-from training_next.bank import Bank, load_bank
-from training_next.batches import Batches
-from training_next.contexts import CHOICES, COLOURED, DENIALS, KINDS, LIGHT, PLAIN
-from training_next.fit import Model, fit
-from training_next.judge import judge
-from training_next.recipe import Recipe
-from training_next.record import Log
-from training_next.vocabulary import Vocabulary, load_vocabulary
+from training import features, photos
+from training import tokenizer as tokens
+from training.bank import Bank, load_bank
+from training.batches import Batches
+from training.contexts import CHOICES, COLOURED, DENIALS, KINDS, LIGHT, PLAIN
+from training.fit import Model, fit
+from training.judge import judge
+from training.recipe import Recipe
+from training.record import Log
+from training.vocabulary import Vocabulary, load_vocabulary
 
 
 @dataclass(frozen=True)

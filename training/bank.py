@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training_next import features, photos
-from training_next.image_graph import STAGES, load_backbone
-from training_next.vocabulary import Vocabulary
+from training import features, photos
+from training.image_graph import STAGES, load_backbone
+from training.vocabulary import Vocabulary
 
 COMPONENTS = 640
 HELD_SHEET = "cifar10-data_batch_5"

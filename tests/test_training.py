@@ -10,18 +10,18 @@ import torch
 
 pytest.importorskip("onnx", reason="install the extra: pip install -e '.[training]'")
 
-from training_next.bank import Bank, Labelled
-from training_next.batches import Batches
-from training_next.colours import COLOUR_NAMES, COLOURS, colour_shares
-from training_next.contexts import ContextWriter
-from training_next.descriptions import describe
-from training_next.fit import Model, contrast, fit
-from training_next.judge import Judged
-from training_next.recipe import FORMS, Recipe
-from training_next.record import Log
-from training_next.text_tower import Packed
-from training_next.tokenizer import train_tokenizer
-from training_next.vocabulary import Vocabulary
+from training.bank import Bank, Labelled
+from training.batches import Batches
+from training.colours import COLOUR_NAMES, COLOURS, colour_shares
+from training.contexts import ContextWriter
+from training.descriptions import describe
+from training.fit import Model, contrast, fit
+from training.judge import Judged
+from training.recipe import FORMS, Recipe
+from training.record import Log
+from training.text_tower import Packed
+from training.tokenizer import train_tokenizer
+from training.vocabulary import Vocabulary
 
 NAMES = ("cat", "dog", "beagle", "bus", "ship", "fork")
 KINDS = ("animal", "vehicle")
@@ -143,7 +143,7 @@ def test_unknown_pairs_do_not_count():
 
 
 def test_a_stopped_training_resumes_to_the_same_weights(vocabulary, bank, tokenizer, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("training_next.fit.EVERY", 3)
+    monkeypatch.setattr("training.fit.EVERY", 3)
     log = Log(tmp_path / "log.jsonl")
     batches = Batches(bank, vocabulary, tokenizer, recipe, 0)
     whole = fit(bank, batches, recipe, 0, tmp_path / "whole.pt", log)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training_next.colours import COLOUR_NAMES
-from training_next.vocabulary import Vocabulary
+from training.colours import COLOUR_NAMES
+from training.vocabulary import Vocabulary
 
 Bools = NDArray[np.bool_]
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from training_next import photos
-from training_next.judge import SALADS, TEMPLATES
-from training_next.photos import PhotoSet
+from training import photos
+from training.judge import SALADS, TEMPLATES
+from training.photos import PhotoSet
 from unsee.models.embedded import load_mini
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalBound, LocalModel

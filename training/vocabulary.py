@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from training_next import photos
-from training_next.repository import Repository
-from training_next.wordnet import WordNet
+from training import photos
+from training.repository import Repository
+from training.wordnet import WordNet
 
 SENSES = {
     "aquarium fish": ("fish", "vertebrate"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training_next.contexts import Bools, draw_look
-from training_next.vocabulary import Vocabulary
+from training.contexts import Bools, draw_look
+from training.vocabulary import Vocabulary
 
 WITH_NAME = (
     "a photo of a {}.",

@@ -1,0 +1,59 @@
+"""Chooses the sizes of LCS for preset `tuned` and the embedded model: on validation images alone.
+
+    python -m benchmarks.choose_sizes DATA_DIR CACHE_DIR [--data NAME] [--model MODEL] [--sizes M+SHARED+OWN ...]
+
+Shots and the images to score come from training photos that the embedded model was not trained on. No test image is
+scored, and the seeds are not those of the published tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import unsee
+from benchmarks.choose_steps import FORGET, SEEDS, held_out
+from unsee.types import Data, Scores
+
+SIZES = {
+    "cifar10-batch5": ("4+20+5", "4+40+10", "4+80+20", "4+160+40", "4+320+80"),
+    "cifar100-tenth": ("4+80+20", "16+40+10", "16+80+20", "16+160+40", "16+400+100"),
+}
+
+
+def to_forget(data: Data) -> list[str]:
+    """The paper's first 40 %."""
+    return FORGET if len(data.class_names) == len(FORGET) * 5 // 2 else list(data.class_names[:40])
+
+
+def main() -> None:
+    """Prints a line for every trial."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("folder")
+    parser.add_argument("cache")
+    parser.add_argument("--data", choices=sorted(SIZES), default="cifar10-batch5")
+    parser.add_argument("--model", default="mini")
+    parser.add_argument("--sizes", nargs="*", metavar="M+SHARED+OWN")
+    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
+    given = parser.parse_args()
+    model = unsee.load_model(given.model, cache=unsee.FeatureCache(given.cache), threads=1)
+    data = unsee.load_data(given.data, data_dir=given.folder)
+    for sizes in given.sizes or SIZES[given.data]:
+        contexts, shared, own = (int(size) for size in sizes.split("+"))
+        began, found = time.perf_counter(), list[Scores]()
+        for seed in given.seeds:
+            tuner = unsee.PromptTuner(to_forget(data), "lcs", seed=seed, contexts=contexts, shared=shared, own=own)
+            split = tuner.fit(model, data).config_.split
+            found.append(tuner.score(data.train.subset(held_out(data, {*split.train, *split.valid}))))
+        columns = [
+            f"{name} {100 * statistics.fmean(values):.2f} ± {100 * statistics.stdev(values):.2f}"
+            for name in ("h", "err_for", "acc_mem")
+            for values in [[getattr(scores, name) for scores in found]]
+        ]
+        each = (time.perf_counter() - began) / len(found)
+        print(f"{given.data}, {sizes}: {', '.join(columns)}; {each:.0f} s a run", flush=True)
+
+
+if __name__ == "__main__":
+    main()
