@@ -217,6 +217,8 @@ def main() -> None:
         every |= runs
         print(_line(f"`{name}`", runs, rates), flush=True)
     print(_line("all, each run once", every, rates))
+    others = {run: None for run in every if run.settings.method != "cbbt-own"}
+    print(_line("the same without `cbbt-own`", others, rates))
 
 
 def _line(name: str, runs: dict[Run, None], rates: Rates) -> str:
