@@ -20,8 +20,8 @@ FORGET = ["airplane", "automobile", "bird", "cat"]
 SEEDS = (10, 11, 12)
 IMAGES = 200  # of each class to score
 TRIALS = {
-    "coop": [(steps, rate) for steps in (200, 800) for rate in (0.1, 0.3, 1.0)],
-    "coop-memorize": [(steps, rate) for steps in (100, 200, 800) for rate in (0.03, 0.1, 0.3)],
+    "coop": [(200, 0.3), (800, 0.1), (800, 0.3), (800, 1.0)],
+    "coop-memorize": [(100, 0.03), (200, 0.1), (800, 0.1), (800, 0.3)],
 }
 
 

@@ -19,7 +19,7 @@ class ModelFamily:
 
 
 FAMILIES = (
-    ModelFamily("embedded", "mini", "a small model in the package: no download, no GPU (unsee models show mini)"),
+    ModelFamily("embedded", "mini", "a small model in the package that knows 1,100 names (unsee models show mini)"),
     ModelFamily("Hugging Face CLIP", "openai/clip-vit-base-patch16", "a hub id, or a folder with its files"),
     ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt file as OpenAI published it; nothing in it is executed"),
     ModelFamily("OpenCLIP", "FOLDER or ViT-B-16:weights.safetensors", "a folder with open_clip_config.json, or a file"),
