@@ -219,6 +219,14 @@ class Console:
         for name, path in (("report", page), *(("also", path) for path in also)):
             self._out.print(f"{name}: {path}", soft_wrap=True)
 
+    def show(self, content: Mapping[str, Any], parts: Sequence[str | Table]) -> None:
+        """Sentences and tables for a person, or the whole content for a program."""
+        if self.as_json:
+            self._json(content)
+            return
+        for part in parts:
+            self._out.print(part, soft_wrap=isinstance(part, str))
+
     def timings(self, found: Mapping[str, Any]) -> None:
         """The benchmark's table."""
         if self.as_json:

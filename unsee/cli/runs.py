@@ -15,8 +15,8 @@ from unsee.cli.options import (
     make_console,
     read_data,
     read_model,
+    reload_run,
     shared,
-    stable_name,
     without_bad_images,
 )
 from unsee.errors import InputError
@@ -25,8 +25,7 @@ from unsee.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
-    from unsee.models.black_box import BlackBox, BoundImages
-    from unsee.runs.records import ConfigRecord
+    from unsee.models.black_box import BoundImages
     from unsee.tuner import PromptTuner
     from unsee.types import Data
 
@@ -113,7 +112,7 @@ def resume(
     from unsee.tuner import PromptTuner
 
     console = make_console(as_json)
-    config, images, loaded = _reload(run, model, data, console, data_dir, **where)
+    config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     tuner = PromptTuner.from_config(config)
     test = bind(loaded, images.test)
     with console.tuning() as watch:
@@ -138,7 +137,7 @@ def evaluate(
 
     console = make_console(as_json)
     prompt = load_prompt(run)
-    config, images, loaded = _reload(run, model, data, console, data_dir, **where)
+    config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     prompt.check(loaded)
     if images.class_names != prompt.class_names:
         raise InputError(f"the data's classes are not the run's: {', '.join(prompt.class_names[:8])}, …")
@@ -171,16 +170,3 @@ def _finish(tuner: PromptTuner, images: Data, test: BoundImages, out: Path, cons
         console.say(f"skipped: {error}")
     result = tuner.finish(out, test, images.train.subset(tuner.config_.split.train))
     console.result(result, out, len(images.test))
-
-
-def _reload(
-    run: Path, model: str | None, data: str | None, console: Console, data_dir: Path | None, **where: Any
-) -> tuple[ConfigRecord, Data, BlackBox]:
-    """A run's config, its data divided as it was then, and its model."""
-    from unsee.runs.folder import read_config
-
-    config = read_config(run)
-    name = config.data.name if data is None else stable_name(data)
-    images = read_data(name, config.data.split_seed, data_dir)
-    images = without_bad_images(images, config.settings.skip_bad_images, console)
-    return config, images, read_model(model or config.model.name, console, **where)

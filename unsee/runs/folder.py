@@ -27,8 +27,9 @@ from unsee.types import Generation, Ints
 
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
 STATE, ANSWERS, PICTURE, WEIGHTS = "checkpoint.safetensors", "answers.safetensors", "picture.png", "weights.safetensors"
-LOCK = ".lock"
-RUN_FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, "prompt.safetensors", "prompt.json", PICTURE, WEIGHTS)
+AUDIT, LOCK = "audit.json", ".lock"
+_PROMPT = ("prompt.safetensors", "prompt.json")
+RUN_FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, PICTURE, WEIGHTS, AUDIT, *_PROMPT)
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:
@@ -131,7 +132,8 @@ class RunFolder:
     def write_config(self, config: ConfigRecord) -> None:
         """Continues with a larger budget or more iterations. Deletes result.json: it no longer matches the settings."""
         if config != self.config:
-            (self.folder / RESULT).unlink(missing_ok=True)
+            for name in (RESULT, AUDIT):
+                (self.folder / name).unlink(missing_ok=True)
             write_record(self.folder / CONFIG, config)
             self.config = config
 

@@ -99,6 +99,27 @@ class EntropyRecord(Record):
     after: float | None
 
 
+class EstimateRecord(Record):
+    """A measure and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class AuditSummary(Record):
+    """The few figures of an audit that comparisons show: of answers after tuning. All are in `audit.json`."""
+
+    entropy: EstimateRecord | None  # of answers to forgotten images, 1 = uniform
+    mutual_information: EstimateRecord | None  # bits that the top answer tells of which forgotten class it is
+    largest_share: EstimateRecord | None  # of forgotten images that land on one class
+    auroc: EstimateRecord | None  # forgotten images told from kept ones by a logistic probe
+    probe: dict[int, EstimateRecord | None]  # by shots: accuracy of a probe that recovers the forgotten class
+    probe_chance: float
+    calibration_error: float | None  # ECE on kept images
+    verdict: tuple[str, ...]
+
+
 class ResultRecord(Record):
     """`result.json`: what a finished run scored and cost; null where the model answers no plain-text prompt."""
 
@@ -119,6 +140,7 @@ class ResultRecord(Record):
     seconds: dict[str, float]
     train: Scores
     warnings: tuple[str, ...] = ()
+    audit: AuditSummary | None = None  # once `unsee audit` has been run
 
 
 class PromptCard(Record):
