@@ -17,6 +17,9 @@ CMA_KINDS = ("full", "separable", "vkd")
 # How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
 SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
 APPLIES_TO = ("all", "forgotten")
+# What is asked of answers to forgotten images: that they are uniform (the paper's), as a label mask makes them, or not
+# the true class; or that they are uniform as far as the classes to keep allow.
+GOALS = ("entropy", "mask", "push", "constrained")
 STEP_SIZES = ("csa", "tpa", "library")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
 # A run may be continued with more of these; all other settings say what the run is.
@@ -27,11 +30,12 @@ _CHOICES = {
     "step_size": STEP_SIZES,
     "parametrization": PARAMETRIZATIONS,
     "applies_to": APPLIES_TO,
+    "goal": GOALS,
 }
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
 _ABOVE_ZERO = ("sigma0", "rate", "weight_rate", "tau")
-_NOT_NEGATIVE = ("shared", "seed", "memorize_weight", "forget_weight", "embedding_weight")
+_NOT_NEGATIVE = ("shared", "seed", "memorize_weight", "forget_weight", "embedding_weight", "keep_within")
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Settings:
     origin: str = "mean"  # or a phrase such as "a photo of a"
     memorize_weight: float = 1.0
     forget_weight: float = 1.0
+    goal: str = "entropy"  # of answers to forgotten images; or "mask", "push", "constrained"
+    keep_within: float = 0.02  # goal=constrained: by how much Acc_mem may be below that of the plain prompt
     validate: str = "every"  # candidate; or "generation" (its best); k (every k-th); "loss" (none: choose by loss)
     merit: str = "h"  # validation score to choose by; "acc_mem" for methods that do not try to forget
     rate: float = 0.1  # of descents, in standard deviations of the token embeddings
@@ -97,6 +103,10 @@ class Settings:
             raise InputError(f"with_images is a share between 0 and 1, not {self.with_images}")
         if self.applies_to != "all" and self.parametrization == "none":
             raise InputError(f"applies_to is about tuned prompts; method {self.method!r} tunes none")
+        if self.goal != "entropy" and self.parametrization == "none":
+            raise InputError(f"goal is about tuned prompts; method {self.method!r} tunes none")
+        if self.goal == "constrained" and self.validate == "loss":
+            raise InputError("goal=constrained chooses by validation scores; it does not go with validate=loss")
         if self.merit not in ("h", "acc_mem"):
             raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         rule = self.validate

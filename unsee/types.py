@@ -92,6 +92,19 @@ class Ledger:
         return asdict(self)
 
 
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A prompt that was tried and validated, for the Pareto front."""
+
+    generation: int
+    index: int  # in its generation
+    loss: float
+    err_for: float  # on the validation images, as acc_mem
+    acc_mem: float
+    entropy: float  # of answers to forgotten validation images, 1 = uniform
+    contexts: Floats  # (m, D)
+
+
 @dataclass(frozen=True)
 class Generation:
     """One step of a run: enough to replay the search without asking the model again."""
@@ -103,5 +116,7 @@ class Generation:
     valid: Scores | None = None  # best validation scores so far
     partial: bool = False  # the budget ended inside this generation
     validated: dict[int, Scores] = field(default_factory=dict)  # of a partial generation: by candidate
+    entropies: dict[int, float] = field(default_factory=dict)  # the same
+    entered: tuple[Candidate, ...] = field(default=(), compare=False)  # the Pareto front, in this generation
     ledger: dict[str, int] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)  # of the run so far, earlier parts included

@@ -28,6 +28,7 @@ from unsee.methods.recorder import Say
 from unsee.models.black_box import BlackBox
 from unsee.runs.audit_record import AuditRecord, Membership, OtherData
 from unsee.runs.folder import AUDIT, RunFolder, is_finished, read_result
+from unsee.runs.picking import PICK
 from unsee.runs.records import write_record
 from unsee.types import Data
 
@@ -50,14 +51,15 @@ def audit(
     for part in parts:
         if part not in PARTS:
             raise InputError(unknown("part of an audit", part, PARTS))
-    if not is_finished(run):
+    if not is_finished(run) and not (Path(run) / PICK).is_file():
         raise RunError(f"{run} is not a finished run (no result.json); continue it with: unsee resume {run}")
     found = audit_subject(
         open_subject(run, model, data), parts=parts, other_names=other_names, other_data=other_data, say=say
     )
     with RunFolder.open(run, wait=60) as folder:
         write_record(folder.folder / AUDIT, found)
-        folder.write_result(read_result(run).model_copy(update={"audit": found.summary()}))
+        if is_finished(run):  # a picked prompt has no result of its own
+            folder.write_result(read_result(run).model_copy(update={"audit": found.summary()}))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unsee.metrics import answers
+from unsee.metrics import answers, mask_confidences
 from unsee.types import Floats, Mask
 
 TEMPERATURE = 10.0  # of suspect answers
@@ -41,12 +41,7 @@ def top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
 
 def mask(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     """The listed names struck, the rest made to sum to 1 again."""
-    kept = np.where(listed, 0, p).astype(np.float64)
-    total = kept.sum(axis=1, keepdims=True)
-    found: Floats = np.where(total > 0, kept / np.maximum(total, 1e-300), ~listed / max(1, (~listed).sum())).astype(
-        np.float32
-    )
-    return found
+    return mask_confidences(p, listed)
 
 
 def gate(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:

@@ -54,3 +54,32 @@ def audit(
     more = None if others is None else read_data(others, 0, data_dir)
     found = run_audit(run, loaded, images, parts=parts, other_names=known, other_data=more, say=console.say)
     console.show(found.model_dump(mode="json") | {"run": str(run)}, audit_parts(found, run))
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--acc-mem", type=click.FloatRange(0, 1), help="At least this Acc_mem; then forget as much as possible.")
+@click.option("--err-for", type=click.FloatRange(0, 1), help="At least this Err_for; then keep as much as possible.")
+@click.option("--entropy", type=click.FloatRange(0, 1), help="At least this entropy of forgotten images' answers.")
+@click.option("--out", type=click.Path(path_type=Path), help="The prompt's folder.  [default: RUN/picked/…]")
+@shared("json")
+def pick(
+    run: Path, acc_mem: float | None, err_for: float | None, entropy: float | None, out: Path | None, as_json: bool
+) -> None:
+    """Write another prompt of the same RUN, without one more query.
+
+    Scores are those on the validation images. `unsee evaluate` of the written folder gives test scores.
+    """
+    from unsee.runs.picking import pick_prompt
+
+    given = {"acc_mem": acc_mem, "err_for": err_for, "entropy": entropy}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if not wanted:
+        raise click.UsageError("say what to pick by: --acc-mem, --err-for or --entropy")
+    record, folder = pick_prompt(run, out, **wanted)
+    scores = record.valid
+    words = (
+        f"generation {record.generation}, candidate {record.candidate}; on the validation images H {100 * scores.h:.2f}, "
+        f"Err_for {100 * scores.err_for:.2f}, Acc_mem {100 * scores.acc_mem:.2f}, entropy {record.entropy:.2f}"
+    )
+    make_console(as_json).show(record.model_dump(mode="json") | {"prompt": str(folder)}, [words, f"prompt: {folder}"])

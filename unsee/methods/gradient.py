@@ -6,6 +6,7 @@ import torch
 
 from unsee.methods.losses import forgetting_loss_torch
 from unsee.methods.task import Task
+from unsee.models.black_box import bind
 from unsee.models.local import LocalBound
 from unsee.models.white_box import open_box
 from unsee.types import Doubles
@@ -26,13 +27,14 @@ class LossSlope:
         self._gone = torch.from_numpy(task.forget[images.labels]).to(device)
         self._counts = int((~self._gone).sum()), int(self._gone.sum())
         self._weights = settings.memorize_weight, settings.forget_weight
+        self._goal = task.goal(bind(model, images))
         self._shape = shape
 
     def __call__(self, contexts: Doubles) -> Doubles:
         tokens = self._bound.model.tower.tokens
         point = torch.tensor(contexts, dtype=tokens.dtype, device=tokens.device).view(1, *self._shape).requires_grad_()
         log_p = self._bound.log_softmax(self._bound.text.embeddings(point))[0]
-        loss = forgetting_loss_torch(log_p, self._labels, self._gone, self._weights, self._counts)
+        loss = forgetting_loss_torch(log_p, self._labels, self._gone, self._weights, self._counts, self._goal)
         (slope,) = torch.autograd.grad(loss, point)
         found: Doubles = slope.double().cpu().numpy().ravel()
         return found

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unsee.errors import ModelError
-from unsee.methods.losses import embedding_loss, forgetting_loss
+from unsee.methods.losses import Goal, embedding_loss, forgetting_loss
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import Task
-from unsee.metrics import answers, near_chance, scores
-from unsee.models.black_box import BoundImages, Metered
-from unsee.types import Doubles, Floats, Ints, Ledger, Scores
+from unsee.metrics import answers, entropy, near_chance, scores
+from unsee.models.black_box import BoundImages, Metered, bind
+from unsee.types import Doubles, Floats, Ledger, Scores
 
 if TYPE_CHECKING:
     from unsee.models.white_box import ClassEmbeddings
@@ -34,6 +34,7 @@ class Objective:
             self._train = self._valid = Metered(task.bind_images(task.tuning_rows), ledger)
         else:
             self._train, self._valid = (Metered(task.bind_images(rows), ledger) for rows in task.split_rows)
+        self._goal = Goal() if task.blind else _goal(task)
         self._ledger = ledger
         self._train.check_room(task.settings.contexts)
 
@@ -53,7 +54,12 @@ class Objective:
         log_p = None if self._blind else self._train.log_confidences(contexts, rows)
         if log_p is not None:
             new += forgetting_loss(
-                log_p[:, :n], self._train_labels, self._forget, settings.memorize_weight, settings.forget_weight
+                log_p[:, :n],
+                self._train_labels,
+                self._forget,
+                settings.memorize_weight,
+                settings.forget_weight,
+                self._goal,
             )
         if self._embeddings is not None:
             new += settings.embedding_weight * embedding_loss(
@@ -66,19 +72,25 @@ class Objective:
         if not np.isfinite(new).all():
             raise ModelError("the model's answers give a NaN or infinite loss")
         losses = np.concatenate([known.losses, new])
-        valid = dict(known.valid)
+        valid, flat = dict(known.valid), dict(known.entropies)
         if self._every and log_p is not None:
-            found = answers(log_p[:, n:])
-            valid |= {rows.start + i: self._score(row) for i, row in enumerate(found)}
-        else:
-            chosen = self._to_validate(losses, rows)
-            valid = {i: known.valid.get(i) or self.validate(contexts[i]) for i in chosen}
-        return Evaluated(losses, valid)
+            for i, row in enumerate(log_p[:, n:], rows.start):
+                valid[i], flat[i] = self._judge(row)
+            return Evaluated(losses, valid, flat)
+        chosen = self._to_validate(losses, rows)
+        for i in chosen:
+            if i not in valid or i not in flat:
+                valid[i], flat[i] = self._judge(self._ask(contexts[i]))
+        return Evaluated(losses, {i: valid[i] for i in chosen}, {i: flat[i] for i in chosen})
 
     def validate(self, contexts: Floats) -> Scores:
         """Validation scores of one prompt (m, D)."""
+        return self._judge(self._ask(contexts))[0]
+
+    def _ask(self, contexts: Floats) -> Floats:
         log_p = self._valid.log_confidences(contexts[None], slice(0, 1))[0]
-        return self._score(answers(log_p[-len(self._valid_labels) :]))
+        found: Floats = log_p[-len(self._valid_labels) :]
+        return found
 
     def _to_validate(self, losses: Doubles, rows: slice) -> list[int]:
         """Which candidates of the generation so far, by the rule of setting `validate`."""
@@ -90,8 +102,11 @@ class Objective:
         first = self._ledger.candidates - rows.start  # candidates of earlier generations
         return [i for i in range(rows.stop) if (first + i) % int(rule) == 0]
 
-    def _score(self, found: Ints) -> Scores:
-        return scores(found, self._valid_labels, self._forget)
+    def _judge(self, log_p: Floats) -> tuple[Scores, float]:
+        """Scores on the validation images, and how uninformative the answers to forgotten ones are. (n, C)."""
+        gone = self._forget[self._valid_labels]
+        flat = float(entropy(np.exp(log_p[gone])).mean()) if gone.any() else 0.0
+        return scores(answers(log_p), self._valid_labels, self._forget), flat
 
 
 def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:
@@ -106,6 +121,13 @@ def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:
         f"the model hardly knows these classes: {100 * accuracy:.0f} % of the images to tune on are recognised under "
         f"{template!r}, chance is {100 / classes:.0f} %; the scores say little"
     )
+
+
+def _goal(task: Task) -> Goal:
+    """The goal on the images to tune on; only some goals ask about them."""
+    if task.settings.goal in ("entropy", "push"):
+        return Goal(task.settings.goal)
+    return task.goal(bind(task.model, task.data.train.subset(task.split_rows[0])))
 
 
 def _embeddings(task: Task) -> ClassEmbeddings | None:

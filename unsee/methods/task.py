@@ -29,9 +29,11 @@ from unsee.methods.contexts import (
     phrase_origin,
 )
 from unsee.methods.descent import ForwardDifferences, GradientDescent, Slope, TwoSided
+from unsee.methods.losses import Goal, memorize_loss
 from unsee.methods.presets import resolve
 from unsee.methods.search import RandomSearch, Search
-from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind
+from unsee.metrics import answers, mask_confidences, scores
+from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind, safe_log
 from unsee.seeds import stream
 from unsee.settings import Settings, Value
 from unsee.types import Card, Data, Floats, Ints, Mask
@@ -118,6 +120,28 @@ class Task:
     def bind_images(self, rows: Ints) -> BoundImages:
         """The model bound to these rows of the training images, contexts before the names they apply to."""
         return bind(self.model, self.data.train.subset(rows)).apply_to(self.applies_to, self.settings.template)
+
+    def goal(self, images: BoundImages) -> Goal:
+        """What is asked of answers to these images; some goals are stated in terms of the plain prompt's answers."""
+        settings = self.settings
+        if settings.goal in ("entropy", "push"):
+            return Goal(settings.goal)
+        plain = images.zero_shot(settings.template)
+        if plain is None:
+            raise InputError(f"goal={settings.goal} needs answers to a plain-text prompt; this model gives none")
+        if settings.goal == "mask":
+            return Goal("mask", target=mask_confidences(plain, self.forget))
+        kept = ~self.forget[images.labels]
+        plain_loss = memorize_loss(safe_log(plain[None, kept]), images.labels[kept])[0]
+        return Goal("constrained", allowed=float(plain_loss) - float(np.log1p(-min(settings.keep_within, 0.99))))
+
+    def plain_acc_mem(self) -> float:
+        """Acc_mem of the plain prompt on the validation images."""
+        images = bind(self.model, self.data.train.subset(self.split_rows[1]))
+        plain = images.zero_shot(self.settings.template)
+        if plain is None:
+            raise InputError("Acc_mem of the plain prompt is not known: this model answers no plain-text prompt")
+        return scores(answers(plain), images.labels, self.forget).acc_mem
 
     def search(self) -> Search:
         """A fresh search over the blocks of the parametrization."""

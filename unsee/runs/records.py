@@ -83,6 +83,32 @@ class CheckpointLine(Record):
     validated: dict[int, Scores]
     ledger: dict[str, int]
     seconds: float
+    entropies: dict[int, float] = {}
+
+
+class FrontLine(Record):
+    """A line of `front.jsonl`: a candidate that entered the Pareto front, with its contexts."""
+
+    generation: int
+    candidate: int  # in its generation
+    loss: float
+    err_for: float  # on the validation images, as acc_mem
+    acc_mem: float
+    entropy: float  # of answers to forgotten validation images, 1 = uniform
+    contexts: str  # (m, D) as float32, little-endian, in base64
+    shape: tuple[int, int]
+
+
+class PickRecord(Record):
+    """`pick.json`: where a picked prompt comes from, and its scores on the validation images."""
+
+    run: str
+    asked: dict[str, float]
+    generation: int
+    candidate: int
+    loss: float
+    valid: Scores
+    entropy: float
 
 
 class ClassRecord(Record):
@@ -169,6 +195,8 @@ RECORDS: dict[str, type[Record]] = {
     "result.json": ResultRecord,
     "prompt.json": PromptCard,
     "journal.jsonl": JournalLine,
+    "front.jsonl": FrontLine,
+    "pick.json": PickRecord,
 }
 R = TypeVar("R", bound=Record)
 
