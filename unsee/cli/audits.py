@@ -79,7 +79,7 @@ def pick(
     record, folder = pick_prompt(run, out, **wanted)
     scores = record.valid
     words = (
-        f"generation {record.generation}, candidate {record.candidate}; on the validation images H {100 * scores.h:.2f}, "
-        f"Err_for {100 * scores.err_for:.2f}, Acc_mem {100 * scores.acc_mem:.2f}, entropy {record.entropy:.2f}"
+        f"generation {record.generation}, candidate {record.candidate}; on the validation images "
+        f"H {100 * scores.h:.2f}, Err_for {100 * scores.err_for:.2f}, Acc_mem {100 * scores.acc_mem:.2f}, entropy {record.entropy:.2f}"
     )
     make_console(as_json).show(record.model_dump(mode="json") | {"prompt": str(folder)}, [words, f"prompt: {folder}"])
