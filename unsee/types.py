@@ -92,6 +92,18 @@ class Ledger:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class TradeOff:
+    """What a candidate forgets and keeps, on the images to tune and to validate on together.
+
+    These are twice as many as the images to validate on alone, and tell more reliably what is kept on test images.
+    """
+
+    err_for: float
+    acc_mem: float
+    entropy: float  # of answers to forgotten images, 1 = uniform
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A prompt that was tried and validated, for the Pareto front."""
@@ -99,9 +111,7 @@ class Candidate:
     generation: int
     index: int  # in its generation
     loss: float
-    err_for: float  # on the validation images, as acc_mem
-    acc_mem: float
-    entropy: float  # of answers to forgotten validation images, 1 = uniform
+    trade_off: TradeOff
     contexts: Floats  # (m, D)
 
 
@@ -116,7 +126,7 @@ class Generation:
     valid: Scores | None = None  # best validation scores so far
     partial: bool = False  # the budget ended inside this generation
     validated: dict[int, Scores] = field(default_factory=dict)  # of a partial generation: by candidate
-    entropies: dict[int, float] = field(default_factory=dict)  # the same
+    trade_offs: dict[int, TradeOff] = field(default_factory=dict)  # the same
     entered: tuple[Candidate, ...] = field(default=(), compare=False)  # the Pareto front, in this generation
     ledger: dict[str, int] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)  # of the run so far, earlier parts included

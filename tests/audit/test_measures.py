@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from functools import cache
+
 import numpy as np
 import pytest
 from sklearn.metrics import mutual_info_score, roc_auc_score
@@ -56,6 +59,7 @@ def forgets(how):
     return p
 
 
+@cache
 def measured(how):
     return measure_answers(forgets(how), LABELS, FORGET, NAMES, seed=0)
 
@@ -198,3 +202,15 @@ def test_a_probe_needs_images_to_learn_from_and_images_to_be_tested_on():
     found = k_shot_probe(knows(), LABELS, 4, rng())
     assert found.accuracy > 0.95
     assert np.isnan(found.right).sum() == 5 * 4 * 6  # what it was trained on is not counted
+
+
+@pytest.mark.slow
+def test_an_audit_of_ten_thousand_images_and_a_hundred_classes_takes_seconds():
+    labels, forget = np.repeat(np.arange(100), 100), np.arange(100) < 40
+    names = [str(i) for i in range(100)]
+    p = softmax(3 * np.eye(100)[labels] + rng().standard_normal((10_000, 100)))
+    started = time.perf_counter()
+    for _ in ("before", "after"):
+        measure_answers(p, labels, forget, names, seed=0)
+    measure_served(p, labels, forget, seed=0)
+    assert time.perf_counter() - started <= 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,13 +10,15 @@ import pytest
 
 import unsee
 from unsee.methods.front import front_of, pick
+from unsee.metrics import entropy
+from unsee.runs.evaluation import evaluate
 from unsee.runs.front import read_front
 from unsee.runs.picking import pick_prompt
-from unsee.types import Candidate
+from unsee.types import Candidate, TradeOff
 
 
 def candidate(err_for, acc_mem, entropy=0.5, loss=1.0, number=1):
-    return Candidate(number, 0, loss, err_for, acc_mem, entropy, np.full((2, 3), number, dtype=np.float32))
+    return Candidate(number, 0, loss, TradeOff(err_for, acc_mem, entropy), np.full((2, 3), number, dtype=np.float32))
 
 
 def numbers(front):
@@ -77,18 +80,21 @@ def test_half_a_line_and_lines_of_a_generation_that_never_counted_are_dropped(mo
     assert path.read_bytes() == whole
 
 
-def test_every_candidate_of_the_front_was_validated_with_these_scores(model, data, tmp_path):
-    fitted = tuner(iterations=3).fit(model, data, out=tmp_path / "run")
-    valid = data.train.subset(fitted.config_.split.valid)
+@pytest.mark.parametrize("validate", ["every", "generation"])
+def test_every_candidate_of_the_front_has_these_scores_on_what_it_was_asked_about(model, data, tmp_path, validate):
+    fitted = tuner(iterations=3, validate=validate).fit(model, data, out=tmp_path / "run")
+    split = fitted.config_.split
+    images = data.train.subset([*split.train, *split.valid])
+    gone = np.isin(images.labels, [data.class_names.index(name) for name in ("cat", "dog")])
     front = read_front(tmp_path / "run" / "front.jsonl")
-    assert max(2 * c.err_for * c.acc_mem / max(c.err_for + c.acc_mem, 1e-9) for c in front) == fitted.valid_.h
+    assert front
     for c in front:
-        p = unsee.runs.prompt.Prompt(c.contexts, data.class_names, ("cat",), "x", model.card.fingerprint)
-        found = p.confidences(model, valid)
-        gone = np.isin(valid.labels, [data.class_names.index(name) for name in ("cat", "dog")])
-        right = found.argmax(axis=1) == valid.labels
-        assert c.acc_mem == pytest.approx(right[~gone].mean())
-        assert c.err_for == pytest.approx(1 - right[gone].mean())
+        prompt = dataclasses.replace(fitted.prompt, contexts=c.contexts)
+        found = prompt.confidences(model, images)
+        right = found.argmax(axis=1) == images.labels
+        assert c.trade_off.acc_mem == pytest.approx(right[~gone].mean())
+        assert c.trade_off.err_for == pytest.approx(1 - right[gone].mean())
+        assert c.trade_off.entropy == pytest.approx(entropy(found[gone]).mean(), abs=1e-5)
 
 
 def test_picking_writes_a_prompt_and_leaves_the_run_as_it_is(model, data, tmp_path):
@@ -96,10 +102,10 @@ def test_picking_writes_a_prompt_and_leaves_the_run_as_it_is(model, data, tmp_pa
     finish(tuner(iterations=4).fit(model, data, out=run), data, run)
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     front = read_front(run / "front.jsonl")
-    asked = sorted(c.acc_mem for c in front)[len(front) // 2]
+    asked = sorted(c.trade_off.acc_mem for c in front)[len(front) // 2]
     record, folder = pick_prompt(run, acc_mem=asked)
-    assert record.valid.acc_mem >= asked
-    assert record.valid.err_for == max(c.err_for for c in front if c.acc_mem >= asked)
+    assert record.trade_off.acc_mem >= asked
+    assert record.trade_off.err_for == max(c.trade_off.err_for for c in front if c.trade_off.acc_mem >= asked)
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before  # the ledger too
     prompt = unsee.load_prompt(folder)
     assert prompt.forget == ("cat", "dog")
@@ -121,3 +127,19 @@ def test_what_cannot_be_picked_is_said_in_one_line(model, data, tmp_path):
     (tmp_path / "run" / "front.jsonl").unlink()
     with pytest.raises(unsee.RunError, match="nothing to pick from"):
         pick_prompt(tmp_path / "run", acc_mem=0.0)
+
+
+@pytest.mark.slow
+def test_a_picked_prompt_keeps_on_test_images_what_was_asked_for(tmp_path, demo_features):
+    model, data = unsee.load_model("mini", cache=unsee.FeatureCache(demo_features)), unsee.load_data("demo")
+    forget = data.class_names[:4]
+    for seed in range(10):
+        run = tmp_path / f"run{seed}"
+        fitted = unsee.PromptTuner(forget, seed=seed).fit(model, data, out=run)
+        asked = round(max(c.trade_off.acc_mem for c in read_front(run / "front.jsonl")) - 0.01, 2)
+        ledger = (run / "checkpoint.jsonl").read_bytes()
+        _, folder = pick_prompt(run, acc_mem=asked)
+        assert (run / "checkpoint.jsonl").read_bytes() == ledger
+        picked = dataclasses.replace(fitted.fitted_, contexts=unsee.load_prompt(folder).contexts)
+        found = evaluate(None, picked.confidences(fitted._bound(data.test)), data.test.labels, fitted.forget_mask_)
+        assert abs(found.tuned.acc_mem - asked) <= 0.02, (seed, asked, found.tuned)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from unsee.models.black_box import safe_log
 from unsee.types import Doubles, Floats, Ints, Mask
@@ -90,13 +92,13 @@ class _Classifier:
     def __init__(self, features: Doubles, labels: Ints) -> None:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
-        from threadpoolctl import threadpool_limits
 
         self._mean = features.mean(axis=0)
         self._spread = float((features - self._mean).std()) or 1.0
         self._model = LogisticRegression(max_iter=200)
-        with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # small products: threads would only wait
+        with warnings.catch_warnings(), _threads().limit(limits=1, user_api="blas"):  # more would only wait
             warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of a probe do not matter
+            warnings.filterwarnings("ignore", "The number of unique classes")  # as many as shots, with one shot
             self._model.fit(self._scale(features), labels)
 
     def __call__(self, features: Doubles) -> Doubles:
@@ -106,6 +108,11 @@ class _Classifier:
     def _scale(self, features: Doubles) -> Doubles:
         scaled: Doubles = (features - self._mean) / self._spread
         return scaled
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()  # looks for libraries, which takes longer than a small fit
 
 
 def _fit(features: Doubles, labels: Ints) -> _Classifier:

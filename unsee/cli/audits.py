@@ -16,9 +16,7 @@ from unsee.cli.options import MODEL_OPTIONS, make_console, read_data, reload_run
 @click.option("--data", help="Where the data is now, if it has moved.")
 @click.option("--names", type=click.Path(path_type=Path), help='Other names to try: JSON, {"cat": ["kitty"]}.')
 @click.option("--others", metavar="DATA", help="Another data set, whose classes were neither forgotten nor kept.")
-@click.option(
-    "--skip", default="", metavar="PARTS", help="Leave out: membership, names, templates, distractors, pictures."
-)
+@click.option("--skip", default="", metavar="PARTS", help="Leave out: membership, names, templates, …")
 @click.option("--relearn", is_flag=True, help="Also tune fresh prompts, to see how few images bring classes back.")
 @shared(*MODEL_OPTIONS)
 def audit(
@@ -68,7 +66,7 @@ def pick(
 ) -> None:
     """Write another prompt of the same RUN, without one more query.
 
-    Scores are those on the validation images. `unsee evaluate` of the written folder gives test scores.
+    Scores are those on the images to tune and to validate on. `unsee evaluate` of the written folder gives test scores.
     """
     from unsee.runs.picking import pick_prompt
 
@@ -77,9 +75,9 @@ def pick(
     if not wanted:
         raise click.UsageError("say what to pick by: --acc-mem, --err-for or --entropy")
     record, folder = pick_prompt(run, out, **wanted)
-    scores = record.valid
+    found = record.trade_off
     words = (
-        f"generation {record.generation}, candidate {record.candidate}; on the validation images "
-        f"H {100 * scores.h:.2f}, Err_for {100 * scores.err_for:.2f}, Acc_mem {100 * scores.acc_mem:.2f}, entropy {record.entropy:.2f}"
+        f"generation {record.generation}, candidate {record.candidate}; on the images to tune and to validate on "
+        f"Err_for {100 * found.err_for:.2f}, Acc_mem {100 * found.acc_mem:.2f}, entropy {found.entropy:.2f}"
     )
     make_console(as_json).show(record.model_dump(mode="json") | {"prompt": str(folder)}, [words, f"prompt: {folder}"])

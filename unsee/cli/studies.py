@@ -46,6 +46,7 @@ threads_option = click.option(
 @click.option("--methods", default="all", show_default=True, help="Methods, separated by commas.")
 @click.option("--model", default="mini", show_default=True, help=MODEL_HELP)
 @click.option("--preset", default="tuned", show_default=True, type=click.Choice(PRESETS), help="Sizes to use.")
+@click.option("--audit", "audited", is_flag=True, help="Also what the answers of each method still tell.")
 @shared("seeds", "out", "set", *MODEL_OPTIONS)
 def compare(
     data: str,
@@ -54,6 +55,7 @@ def compare(
     seeds: str,
     model: str,
     preset: str,
+    audited: bool,
     out: Path,
     pairs: Sequence[str],
     as_json: bool,
@@ -74,7 +76,15 @@ def compare(
     workspace = Workspace(loaded, images, out)
     with console.tuning() as watch:
         found = run_comparison(
-            workspace, forget, chosen, numbers, preset=preset, settings=settings, say=console.say, watch=watch
+            workspace,
+            forget,
+            chosen,
+            numbers,
+            preset=preset,
+            settings=settings,
+            audited=audited,
+            say=console.say,
+            watch=watch,
         )
     title = f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})"
     console.comparison(found, title)

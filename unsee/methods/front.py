@@ -1,7 +1,7 @@
 """The Pareto front of a run: candidates already paid for, none of which is worse than another in every way.
 
-In what counts: validation Err_for, Acc_mem, and the entropy of answers to forgotten images. With it, another trade-off
-can be picked after a run without asking the model once more.
+In what counts: Err_for, Acc_mem, and the entropy of answers to forgotten images. With it, another trade-off can be
+picked after a run without asking the model once more.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from unsee.errors import InputError
-from unsee.types import Candidate, Doubles, Floats, Scores
+from unsee.types import Candidate, Doubles, Floats, TradeOff
 
 DIGITS = 2  # of an entropy: finer differences are noise, and each would keep another candidate
 AIMS = ("acc_mem", "err_for", "entropy")
@@ -34,15 +34,13 @@ def offer(
     front: Sequence[Candidate],
     number: int,
     losses: Doubles,
-    valid: Mapping[int, Scores],
-    entropies: Mapping[int, float],
+    trade_offs: Mapping[int, TradeOff],
     contexts: Floats,
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
     """The front after a generation, and which candidates entered it, also those that a later one drove out."""
     now, entered = tuple(front), []
-    for i in sorted(set(valid) & set(entropies)):
-        scores = valid[i]
-        new = Candidate(number, i, float(losses[i]), scores.err_for, scores.acc_mem, entropies[i], contexts[i].copy())
+    for i in sorted(trade_offs):
+        new = Candidate(number, i, float(losses[i]), trade_offs[i], contexts[i].copy())
         changed = update(now, new)
         if changed is not None:
             now = changed
@@ -75,12 +73,12 @@ def pick(front: Sequence[Candidate], **wanted: float) -> Candidate:
         best = ", ".join(f"{name} up to {max((_value(c, name) for c in front), default=0):.3f}" for name in wanted)
         raise InputError(f"no candidate of this run has {_words(wanted)}; it has {best}, not always together")
     if "acc_mem" in wanted:
-        return max(good, key=lambda c: (c.err_for, round(c.entropy, DIGITS), -c.loss))
-    return max(good, key=lambda c: (c.acc_mem, round(c.entropy, DIGITS), -c.loss))
+        return max(good, key=lambda c: (c.trade_off.err_for, round(c.trade_off.entropy, DIGITS), -c.loss))
+    return max(good, key=lambda c: (c.trade_off.acc_mem, round(c.trade_off.entropy, DIGITS), -c.loss))
 
 
 def _value(candidate: Candidate, name: str) -> float:
-    return float(getattr(candidate, name))
+    return float(getattr(candidate.trade_off, name))
 
 
 def _words(wanted: Mapping[str, float]) -> str:
@@ -88,4 +86,5 @@ def _words(wanted: Mapping[str, float]) -> str:
 
 
 def _merits(c: Candidate) -> tuple[float, float, float]:
-    return c.err_for, c.acc_mem, float(np.round(c.entropy, DIGITS))
+    t = c.trade_off
+    return t.err_for, t.acc_mem, float(np.round(t.entropy, DIGITS))

@@ -8,8 +8,6 @@ from unsee.methods.objective import Objective, warn_if_names_unknown
 from unsee.methods.recorder import Recorder, state_of
 from unsee.methods.search import Search, Stalls
 from unsee.methods.task import Task, TunedContexts
-from unsee.metrics import harmonic_mean
-from unsee.types import Scores
 
 
 def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
@@ -34,22 +32,23 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     if recorder.best.scores is None:  # chosen by loss
         recorder.best.scores = objective.validate(recorder.best.kept)
     if task.settings.goal == "constrained":
-        _choose_within(task, recorder)
+        _choose_within(task, recorder, objective)
     return TunedContexts(recorder.best.kept, task.applies_to, task.settings.template)
 
 
-def _choose_within(task: Task, recorder: Recorder) -> None:
+def _choose_within(task: Task, recorder: Recorder, objective: Objective) -> None:
     """Keeps, of all that was validated, what forgets most among candidates that keep enough (goal "constrained")."""
     floor = task.plain_acc_mem() - task.settings.keep_within
-    best = max((c.acc_mem for c in recorder.front), default=0.0)
+    best = max((c.trade_off.acc_mem for c in recorder.front), default=0.0)
     if best < floor:
         recorder.warn(
             f"no candidate keeps Acc_mem within {100 * task.settings.keep_within:g} points of the plain prompt's "
-            f"on the validation images ({100 * (floor + task.settings.keep_within):.1f} %); the closest was taken"
+            f"on the images to tune and validate on ({100 * (floor + task.settings.keep_within):.1f} %); "
+            "the closest was taken"
         )
     chosen = pick(recorder.front, acc_mem=max(0.0, min(best, floor)))
     recorder.best.kept = chosen.contexts
-    recorder.best.scores = Scores(harmonic_mean(chosen.err_for, chosen.acc_mem), chosen.err_for, chosen.acc_mem)
+    recorder.best.scores = objective.validate(chosen.contexts)
 
 
 def _stalled(task: Task, search: Search) -> bool:

@@ -12,7 +12,7 @@ from unsee.methods.recorder import Evaluated
 from unsee.methods.task import Task
 from unsee.metrics import answers, entropy, near_chance, scores
 from unsee.models.black_box import BoundImages, Metered, bind
-from unsee.types import Doubles, Floats, Ledger, Scores
+from unsee.types import Doubles, Floats, Ledger, Scores, TradeOff
 
 if TYPE_CHECKING:
     from unsee.models.white_box import ClassEmbeddings
@@ -72,20 +72,22 @@ class Objective:
         if not np.isfinite(new).all():
             raise ModelError("the model's answers give a NaN or infinite loss")
         losses = np.concatenate([known.losses, new])
-        valid, flat = dict(known.valid), dict(known.entropies)
+        valid, trade_offs = dict(known.valid), dict(known.trade_offs)
         if self._every and log_p is not None:
-            for i, row in enumerate(log_p[:, n:], rows.start):
-                valid[i], flat[i] = self._judge(row)
-            return Evaluated(losses, valid, flat)
+            for i, row in enumerate(log_p, rows.start):
+                valid[i], trade_offs[i] = self._score(row[n:]), self._weigh(row[:n], row[n:])
+            return Evaluated(losses, valid, trade_offs)
         chosen = self._to_validate(losses, rows)
         for i in chosen:
-            if i not in valid or i not in flat:
-                valid[i], flat[i] = self._judge(self._ask(contexts[i]))
-        return Evaluated(losses, {i: valid[i] for i in chosen}, {i: flat[i] for i in chosen})
+            if i not in valid:
+                seen = self._ask(contexts[i])
+                tuned_on = None if log_p is None or i < rows.start else log_p[i - rows.start]
+                valid[i], trade_offs[i] = self._score(seen), self._weigh(tuned_on, seen)
+        return Evaluated(losses, {i: valid[i] for i in chosen}, {i: trade_offs[i] for i in chosen if i in trade_offs})
 
     def validate(self, contexts: Floats) -> Scores:
         """Validation scores of one prompt (m, D)."""
-        return self._judge(self._ask(contexts))[0]
+        return self._score(self._ask(contexts))
 
     def _ask(self, contexts: Floats) -> Floats:
         log_p = self._valid.log_confidences(contexts[None], slice(0, 1))[0]
@@ -102,11 +104,17 @@ class Objective:
         first = self._ledger.candidates - rows.start  # candidates of earlier generations
         return [i for i in range(rows.stop) if (first + i) % int(rule) == 0]
 
-    def _judge(self, log_p: Floats) -> tuple[Scores, float]:
-        """Scores on the validation images, and how uninformative the answers to forgotten ones are. (n, C)."""
-        gone = self._forget[self._valid_labels]
+    def _score(self, log_p: Floats) -> Scores:
+        return scores(answers(log_p), self._valid_labels, self._forget)
+
+    def _weigh(self, train: Floats | None, valid: Floats) -> TradeOff:
+        """What a candidate forgets and keeps on all images it was asked about. train, valid (n, C)."""
+        log_p, labels = valid, self._valid_labels
+        if train is not None:
+            log_p, labels = np.concatenate([train, valid]), np.concatenate([self._train_labels, labels])
+        gone, found = self._forget[labels], scores(answers(log_p), labels, self._forget)
         flat = float(entropy(np.exp(log_p[gone])).mean()) if gone.any() else 0.0
-        return scores(answers(log_p), self._valid_labels, self._forget), flat
+        return TradeOff(found.err_for, found.acc_mem, flat)
 
 
 def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:

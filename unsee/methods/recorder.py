@@ -16,7 +16,7 @@ import numpy as np
 from unsee.methods.front import front_of, offer
 from unsee.methods.search import Search, Stateful
 from unsee.settings import Settings
-from unsee.types import Candidate, Doubles, Floats, Generation, Ledger, Scores, State
+from unsee.types import Candidate, Doubles, Floats, Generation, Ledger, Scores, State, TradeOff
 
 Watch = Callable[[Generation, Settings], None]  # called after every generation
 Say = Callable[[str], None]
@@ -38,7 +38,7 @@ class Evaluated:
 
     losses: Doubles = field(default_factory=lambda: np.zeros(0))  # (b,)
     valid: Mapping[int, Scores] = field(default_factory=dict)
-    entropies: Mapping[int, float] = field(default_factory=dict)  # of their answers to forgotten validation images
+    trade_offs: Mapping[int, TradeOff] = field(default_factory=dict)  # of the same candidates
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Recorder:
             if generation.chosen is not None:
                 chosen = (z, generation.chosen)
             if generation.partial:
-                self._pending = z, Evaluated(generation.losses, generation.validated, generation.entropies)
+                self._pending = z, Evaluated(generation.losses, generation.validated, generation.trade_offs)
             else:
                 search.tell(z, generation.losses)
         self.best.kept = None if chosen is None else contexts_of(chosen[0])[chosen[1]].copy()
@@ -172,9 +172,7 @@ class Recorder:
         number = self.ledger.generations + partial
         entered: tuple[Candidate, ...] = ()
         if contexts is not None:
-            self.front, entered = offer(
-                self._settled_front, number, evaluated.losses, evaluated.valid, evaluated.entropies, contexts
-            )
+            self.front, entered = offer(self._settled_front, number, evaluated.losses, evaluated.trade_offs, contexts)
         if not partial:
             self._settled, self._settled_front = self.best, self.front
         return Generation(
@@ -185,7 +183,7 @@ class Recorder:
             valid=self.best.scores,
             partial=partial,
             validated=dict(evaluated.valid) if partial else {},
-            entropies=dict(evaluated.entropies) if partial else {},
+            trade_offs=dict(evaluated.trade_offs) if partial else {},
             entered=entered,
         )
 

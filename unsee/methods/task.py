@@ -136,8 +136,8 @@ class Task:
         return Goal("constrained", allowed=float(plain_loss) - float(np.log1p(-min(settings.keep_within, 0.99))))
 
     def plain_acc_mem(self) -> float:
-        """Acc_mem of the plain prompt on the validation images."""
-        images = bind(self.model, self.data.train.subset(self.split_rows[1]))
+        """Acc_mem of the plain prompt on the images to tune and to validate on."""
+        images = bind(self.model, self.data.train.subset(self.tuning_rows))
         plain = images.zero_shot(self.settings.template)
         if plain is None:
             raise InputError("Acc_mem of the plain prompt is not known: this model answers no plain-text prompt")

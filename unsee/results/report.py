@@ -13,11 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from unsee.errors import InputError
 from unsee.files import write_bytes
+from unsee.results.audits import audits_table
 from unsee.results.summary import (
     FEW_RUNS,
     SeedGroup,
+    audit_rows,
     classes_table,
     curves,
+    front_series,
     group_by_seed,
     listed,
     runs_data,
@@ -67,6 +70,9 @@ def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
     figures = {}
     if parts := curves(groups):
         figures["curves"] = panels(parts, "candidates")
+    if trade_offs := front_series(groups):
+        title = "Err_for by Acc_mem on the tuning and validation images, %"
+        figures["front"] = panels([(title, trade_offs)], "Acc_mem, %", "Err_for, %")
     for i, g in enumerate(groups):
         run = g.first
         figures[_key("classes", groups, i)] = bars(
@@ -98,6 +104,11 @@ def render(groups: Sequence[SeedGroup], figures: dict[str, Figure]) -> str:
         scores=scores_table(groups, f"Scores on the test images, in percent. Model: {models}"),
         curves=images.get("curves"),
         curves_alt=_curves_alt(curves(groups)),
+        front=images.get("front"),
+        front_alt=_front_alt(front_series(groups)),
+        audits=audits_table(rows, f"What answers still tell. Model: {models}")
+        if (rows := audit_rows(groups))
+        else None,
         averaged=sum(len(g.runs) for g in groups) > FEW_RUNS,
         groups=[_section(g, groups, i, images) for i, g in enumerate(groups)],
         runs=runs_table(groups, f"Every run of this page, in percent. Model: {models}"),
@@ -174,9 +185,26 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
         "confusion": images.get(_key("confusion", groups, i)),
         "picture": None if run.picture is None else _uri(run.picture, "image/png"),
         "entropy": (g.entropy("before"), g.entropy("after")),
+        "verdicts": [(r.result.seed, r.result.audit.verdict) for r in g.runs if r.result.audit is not None],
+        "serving": _serving(g),
         "ledger": _ledger(g),
         "config": json.dumps(config, indent=1, ensure_ascii=False),
     }
+
+
+def _serving(g: SeedGroup) -> TextTable | None:
+    """What answers tell under rules that a provider can add, of the first run that was audited."""
+    found = next((run.audit for run in g.runs if run.audit is not None), None)
+    if found is None:
+        return None
+    rows = []
+    for name, served in found.serving.items():
+        figures = (served.entropy, served.mutual_information, served.probe.get(16), served.auroc_probe)
+        scores = (served.scores.h, served.scores.err_for, served.scores.acc_mem)
+        cells = ["–" if x is None else f"{x:.2f}" for x in figures]
+        rows.append([name, *(f"{100 * x:.2f}" for x in scores), *cells])
+    header = ("served as", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe", "AUROC")
+    return TextTable(header, rows, f"Under rules that a provider can add, seed {found.seed}. Model: {g.first.model}")
 
 
 def _ledger(g: SeedGroup) -> TextTable:
@@ -219,6 +247,14 @@ def _key(what: str, groups: Sequence[SeedGroup], i: int) -> str:
 def _curves_alt(parts: Sequence[tuple[str, Sequence[Series]]]) -> str:
     lines = [f"{title} of {s.name} from {s.y[0]:.2f} to {s.y[-1]:.2f}" for title, series in parts for s in series[:8]]
     return "Line charts over candidates: " + "; ".join(lines) + "."
+
+
+def _front_alt(series: Sequence[Series]) -> str:
+    lines = [
+        f"{s.name} from Acc_mem {s.x[0]:.1f} with Err_for {s.y[0]:.1f} to {s.x[-1]:.1f} with {s.y[-1]:.1f}"
+        for s in series[:8]
+    ]
+    return "Trade-offs: " + "; ".join(lines) + "."
 
 
 def _uri(content: bytes, kind: str) -> str:

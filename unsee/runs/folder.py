@@ -221,7 +221,7 @@ def _line(generation: Generation) -> str:
         validated=generation.validated,
         ledger=generation.ledger,
         seconds=round(generation.seconds, 3),
-        entropies=generation.entropies,
+        trade_offs=generation.trade_offs,
     ).model_dump_json()
     return f"{zlib.crc32(body.encode()):08x} {body}"
 
@@ -260,7 +260,7 @@ def _parse_line(line: bytes) -> Generation | None:
         validated=found.validated,
         ledger=found.ledger,
         seconds=found.seconds,
-        entropies=found.entropies,
+        trade_offs=found.trade_offs,
     )
 
 

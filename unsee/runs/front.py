@@ -56,9 +56,7 @@ def _line(c: Candidate) -> str:
         generation=c.generation,
         candidate=c.index,
         loss=c.loss,
-        err_for=c.err_for,
-        acc_mem=c.acc_mem,
-        entropy=c.entropy,
+        trade_off=c.trade_off,
         contexts=base64.b64encode(content.tobytes()).decode(),
         shape=(content.shape[0], content.shape[1]),
     ).model_dump_json()
@@ -70,8 +68,6 @@ def _candidate(line: FrontLine) -> Candidate:
         line.generation,
         line.candidate,
         line.loss,
-        line.err_for,
-        line.acc_mem,
-        line.entropy,
+        line.trade_off,
         content.reshape(line.shape),
     )

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 from unsee.errors import RunError
 from unsee.files import write_json
 from unsee.settings import Settings
-from unsee.types import Ledger, Scores
+from unsee.types import Ledger, Scores, TradeOff
 
 
 class Record(BaseModel):
@@ -83,7 +83,7 @@ class CheckpointLine(Record):
     validated: dict[int, Scores]
     ledger: dict[str, int]
     seconds: float
-    entropies: dict[int, float] = {}
+    trade_offs: dict[int, TradeOff] = {}
 
 
 class FrontLine(Record):
@@ -92,23 +92,20 @@ class FrontLine(Record):
     generation: int
     candidate: int  # in its generation
     loss: float
-    err_for: float  # on the validation images, as acc_mem
-    acc_mem: float
-    entropy: float  # of answers to forgotten validation images, 1 = uniform
+    trade_off: TradeOff
     contexts: str  # (m, D) as float32, little-endian, in base64
     shape: tuple[int, int]
 
 
 class PickRecord(Record):
-    """`pick.json`: where a picked prompt comes from, and its scores on the validation images."""
+    """`pick.json`: where a picked prompt comes from, and what it forgets and keeps."""
 
     run: str
     asked: dict[str, float]
     generation: int
     candidate: int
     loss: float
-    valid: Scores
-    entropy: float
+    trade_off: TradeOff
 
 
 class ClassRecord(Record):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from unsee.audit.audit import audit
 from unsee.class_names import forget_mask
 from unsee.errors import InputError, unknown
 from unsee.methods.cost import planned_cost, settings_for_queries
 from unsee.methods.forecast import forecast
 from unsee.methods.recorder import Say, Watch
 from unsee.methods.registry import METHODS, REFERENCE
+from unsee.results.audits import AuditRow, summarize_audits
 from unsee.results.summary import MethodSummary, summarize
 from unsee.runs.records import ResultRecord
 from unsee.settings import Value
@@ -23,6 +25,7 @@ class Comparison:
 
     methods: list[MethodSummary]
     image_queries: int
+    audits: Sequence[AuditRow] = ()  # where they were asked for
 
 
 def compare(
@@ -33,10 +36,14 @@ def compare(
     *,
     preset: str = "tuned",
     settings: Mapping[str, Value] | None = None,
+    audited: bool = False,
     say: Say = lambda text: None,
     watch: Watch | None = None,
 ) -> Comparison:
-    """Compares methods. Finished runs in the workspace are reused, interrupted ones are resumed."""
+    """Compares methods. Finished runs in the workspace are reused, interrupted ones are resumed.
+
+    audited: also what the answers of each run still tell; runs that were audited before are not audited again.
+    """
     for method in methods:
         if method not in METHODS:
             raise InputError(unknown("method", method, METHODS))
@@ -57,7 +64,16 @@ def compare(
         results[request] = result
         say(f"{request.method} seed {request.seed}: H {100 * result.test.h:.2f} ({seconds:.0f} s)")
     rows = [summarize(method, [results[r] for r in requests if r.method == method]) for method in methods]
-    return Comparison(rows, queries)
+    if not audited:
+        return Comparison(rows, queries)
+    for request in requests:
+        if results[request].audit is None:
+            say(f"auditing {request.method} seed {request.seed}")
+            audit(workspace.find(request), workspace.model, workspace.data)
+            results[request] = workspace.run(request)
+    found = {method: [results[r].audit for r in requests if r.method == method] for method in methods}
+    audits = [summarize_audits(method, [a for a in each if a is not None]) for method, each in found.items()]
+    return Comparison(rows, queries, audits)
 
 
 def _allowed(method: str, given: Mapping[str, Value]) -> dict[str, Value]:
