@@ -12,14 +12,18 @@ import unsee
 from unsee.audit.audit import audit, audit_subject
 from unsee.audit.names import known_names, read_names_file, rounds
 from unsee.audit.robustness import DISTURBANCES, sample
+from unsee.audit.serving import RULES
 from unsee.audit.subject import open_subject
 from unsee.audit.verdict import judge
 from unsee.cli import main
 from unsee.methods.registry import METHODS
+from unsee.results.audits import audits_table, served_table
 from unsee.results.report import write_report
 from unsee.runs.audit_record import AuditRecord, read_audit
 from unsee.runs.folder import read_result
 from unsee.runs.picking import pick_prompt
+from unsee.sweeps.comparison import compare
+from unsee.sweeps.sweep import Workspace
 
 FORGET = ("airplane", "bird", "cat")
 
@@ -254,14 +258,24 @@ def test_a_report_shows_the_audit_and_the_trade_offs(found, runs, tmp_path):
     assert (tmp_path / "page-front.svg").is_file()
 
 
-def test_a_comparison_audits_every_method(image_folder, model_folder, tmp_path, capsys):
-    arguments = ["compare", image_folder, "--model", model_folder, "--methods", "label-mask", "--seeds", "0"]
-    arguments += ["--forget", "cat,dog", "--set", "shots=2", "--no-cache", "--audit", "--out", tmp_path, "--json"]
-    assert main([str(a) for a in arguments]) == 0
-    out = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in out["audits"]] == ["label-mask"]
-    assert out["audits"][0]["probe"]["1"] is not None
-    assert main([str(a) for a in arguments[:-1]]) == 0
-    text, err = capsys.readouterr()
-    assert "ECE" in text
-    assert "auditing" not in err  # it was audited before
+def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path):
+    workspace, given = Workspace(model, data, tmp_path), {"shots": 2, "iterations": 1}
+    said = []
+
+    def run():
+        wanted = ("cat", "dog"), ["label-mask", "lcs"], [0]
+        return compare(workspace, *wanted, settings=given, goals=["entropy", "push"], audited=True, say=said.append)
+
+    found = run()
+    rows = ["label-mask", "lcs, entropy", "lcs, push"]
+    assert [row.name for row in found.audits] == [row.method for row in found.methods] == rows
+    assert found.audits[0].probe[1] is not None
+    assert len(found.served) == 3 * len(RULES)
+    assert found.served[0].h == found.methods[0].h  # as it is
+    assert sum("auditing" in text for text in said) == 3
+    assert run() == found
+    assert sum("auditing" in text for text in said) == 3  # audited before
+    assert len(audits_table(found.audits).rows) == 3
+    assert len(served_table(found.served).rows) == 3 * len(RULES)
+    with pytest.raises(unsee.InputError, match="unknown goal"):
+        compare(workspace, ("cat",), ["lcs"], [0], goals=["none"])

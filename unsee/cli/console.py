@@ -133,7 +133,8 @@ class Console:
         if self.as_json:
             rows = [row.as_dict() for row in found.methods]
             audits = [row.as_dict() for row in found.audits]
-            self._json({"title": title, "image_queries": found.image_queries, "rows": rows, "audits": audits})
+            more = {"audits": audits, "served": [row.as_dict() for row in found.served]}
+            self._json({"title": title, "image_queries": found.image_queries, "rows": rows} | more)
             return
         self._out.print(title, soft_wrap=True)
         self._out.print(
@@ -159,9 +160,10 @@ class Console:
             )
         self._out.print(table)
         if found.audits:
-            from unsee.results.audits import audits_table
+            from unsee.results.audits import audits_table, served_table
 
             self._text_table(audits_table(found.audits))
+            self._text_table(served_table(found.served))
         self._out.print(f"mean ± standard deviation over {found.methods[0].seeds} seeds, in points")
 
     def experiments(self, known: Sequence[Experiment]) -> None:

@@ -46,6 +46,7 @@ threads_option = click.option(
 @click.option("--methods", default="all", show_default=True, help="Methods, separated by commas.")
 @click.option("--model", default="mini", show_default=True, help=MODEL_HELP)
 @click.option("--preset", default="tuned", show_default=True, type=click.Choice(PRESETS), help="Sizes to use.")
+@click.option("--goals", default="", metavar="GOAL,GOAL…", help="Tune prompts by each of these goals, a row each.")
 @click.option("--audit", "audited", is_flag=True, help="Also what the answers of each method still tell.")
 @shared("seeds", "out", "set", *MODEL_OPTIONS)
 def compare(
@@ -55,6 +56,7 @@ def compare(
     seeds: str,
     model: str,
     preset: str,
+    goals: str,
     audited: bool,
     out: Path,
     pairs: Sequence[str],
@@ -82,6 +84,7 @@ def compare(
             numbers,
             preset=preset,
             settings=settings,
+            goals=[goal.strip() for goal in goals.split(",") if goal.strip()],
             audited=audited,
             say=console.say,
             watch=watch,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from unsee.results.tables import TextTable
+from unsee.runs.audit_record import AuditRecord
 from unsee.runs.records import AuditSummary, EstimateRecord
 
 
@@ -51,6 +52,70 @@ def summarize_audits(name: str, found: Sequence[AuditSummary]) -> AuditRow:
         probe_chance=statistics.fmean(each.probe_chance for each in found),
         calibration_error=statistics.fmean(errors) if errors else None,
     )
+
+
+@dataclass(frozen=True)
+class ServedRow:
+    """One method under one serving rule, means over its runs; None where no run has the figure."""
+
+    name: str
+    rule: str
+    runs: int
+    h: float
+    err_for: float
+    acc_mem: float
+    entropy: float | None
+    mutual_information: float | None
+    probe: float | None  # of the most shots
+    auroc: float | None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def summarize_served(name: str, found: Sequence[AuditRecord]) -> list[ServedRow]:
+    """A row for each serving rule."""
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return statistics.fmean(known) if known else None
+
+    rows = []
+    for rule in found[0].serving:
+        served = [each.serving[rule] for each in found]
+        rows.append(
+            ServedRow(
+                name=name,
+                rule=rule,
+                runs=len(served),
+                h=statistics.fmean(each.scores.h for each in served),
+                err_for=statistics.fmean(each.scores.err_for for each in served),
+                acc_mem=statistics.fmean(each.scores.acc_mem for each in served),
+                entropy=mean([each.entropy for each in served]),
+                mutual_information=mean([each.mutual_information for each in served]),
+                probe=mean([each.probe[max(each.probe)] for each in served]),
+                auroc=mean([each.auroc_probe for each in served]),
+            )
+        )
+    return rows
+
+
+def served_table(rows: Sequence[ServedRow], title: str = "") -> TextTable:
+    """One line per method and serving rule, in percent where that is a share."""
+    header = ("", "served as", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe, %", "AUROC")
+    cells = [
+        [
+            row.name,
+            row.rule,
+            *(f"{100 * share:.2f}" for share in (row.h, row.err_for, row.acc_mem)),
+            _cell(row.entropy),
+            _cell(row.mutual_information),
+            _cell(row.probe, 100, 1),
+            _cell(row.auroc),
+        ]
+        for row in rows
+    ]
+    return TextTable(header, cells, title)
 
 
 def audits_table(rows: Sequence[AuditRow], title: str = "") -> TextTable:
