@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 import unsee
 from unsee.audit.audit import audit, audit_subject
+from unsee.audit.measures import bootstrap
 from unsee.audit.names import known_names, read_names_file, rounds
-from unsee.audit.robustness import DISTURBANCES, sample
+from unsee.audit.probes import k_shot_probe
+from unsee.audit.robustness import DISTURBANCES, ask_other_names, sample, swap_templates
 from unsee.audit.serving import RULES
 from unsee.audit.subject import open_subject
 from unsee.audit.verdict import judge
 from unsee.cli import main
 from unsee.methods.registry import METHODS
+from unsee.models.black_box import bind
 from unsee.results.audits import audits_table, served_table
 from unsee.results.report import write_report
 from unsee.runs.audit_record import AuditRecord, read_audit
@@ -26,6 +30,16 @@ from unsee.sweeps.comparison import compare
 from unsee.sweeps.sweep import Workspace
 
 FORGET = ("airplane", "bird", "cat")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """Few draws and few trials: what they are worth is tested in test_measures.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unsee.audit.answers.bootstrap", partial(bootstrap, draws=10))
+        patch.setattr("unsee.audit.answers.k_shot_probe", partial(k_shot_probe, trials=1))
+        patch.setattr("unsee.audit.answers.SERVED_TRIALS", 1)
+        yield
 
 
 def make_run(model, data, out, method="lcs", **settings):
@@ -112,9 +126,13 @@ def test_a_label_mask_does_not_find_other_names_on_its_list(model, data, runs):
 
 def test_contexts_for_forgotten_names_go_with_these_names(model, data, tmp_path):
     make_run(model, data, tmp_path / "run", iterations=1, applies_to="forgotten")
-    record = audit(tmp_path / "run", model, data, parts=["names", "templates", "distractors"])
-    assert record.other_names
-    assert record.not_audited == ()
+    subject = open_subject(tmp_path / "run", model, data)
+    few = sample(data.test, seed=0, per_class=1)
+    assert len(ask_other_names(subject, few, {"cat": ["kitty"]})) == 1
+    assert swap_templates(subject, few, ["a drawing of a {}"])[0].name == "a drawing of a {}"
+    bound, none = bind(model, few, ["lamp", "dog"]), [None] * len(data.class_names)
+    found = subject.after_renamed(bound, np.zeros(2, bool), none)
+    np.testing.assert_array_equal(found, bound.zero_shot(subject.template))  # no name is left for the contexts
 
 
 def test_relearning_counts_the_images_that_bring_classes_back(model, data, runs, monkeypatch):
@@ -234,12 +252,12 @@ def test_the_verdict_gives_the_evidence(found):
 
 
 def test_the_command_prints_tables_and_a_verdict(runs, model_folder, capsys, tmp_path):
-    arguments = [str(runs / "lcs"), "--no-cache", "--skip", "pictures,templates"]
+    arguments = [str(runs / "lcs"), "--no-cache", "--skip", "membership,templates,distractors,pictures"]
     assert main(["audit", *arguments]) == 0
     text = capsys.readouterr().out
     for words in ("class recovered by a 1-shot probe", "served as", "verdict: ", "jet", "bits the top label tells"):
         assert words in text
-    assert main(["audit", *arguments, "--json"]) == 0
+    assert main(["audit", *arguments[:3], f"names,{arguments[3]}", "--json"]) == 0
     AuditRecord.model_validate_json(capsys.readouterr().out)
     assert main(["audit", *arguments[:2], "--skip", "all"]) == 1
     assert "part to skip" in capsys.readouterr().err
@@ -258,7 +276,8 @@ def test_a_report_shows_the_audit_and_the_trade_offs(found, runs, tmp_path):
     assert (tmp_path / "page-front.svg").is_file()
 
 
-def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path):
+def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("unsee.sweeps.comparison.audit", partial(audit, parts=[]))  # the answers alone: quicker
     workspace, given = Workspace(model, data, tmp_path), {"shots": 2, "iterations": 1}
     said = []
 

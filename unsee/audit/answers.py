@@ -151,7 +151,7 @@ def _served(p: Floats, labels: Ints, forget: Mask, seed: int) -> Served:
     gone = forget[labels]
     true, top = labels[gone], answers(p[gone])
     sure = forgotten_probe(p, gone, stream(seed, "halves"))
-    probes = {k: k_shot_probe(p[gone], true, k, stream(seed, "probe", k), SERVED_TRIALS) for k in SERVED_SHOTS}
+    probes = {k: k_shot_probe(p[gone], true, k, stream(seed, "probe", k), trials=SERVED_TRIALS) for k in SERVED_SHOTS}
     return Served(
         scores=scores(answers(p), labels, forget),
         entropy=float(entropy(p[gone]).mean()) if gone.any() else None,
