@@ -132,11 +132,10 @@ def test_what_cannot_be_picked_is_said_in_one_line(model, data, tmp_path):
 @pytest.mark.slow
 def test_a_picked_prompt_keeps_on_test_images_what_was_asked_for(tmp_path, demo_features):
     model, data = unsee.load_model("mini", cache=unsee.FeatureCache(demo_features)), unsee.load_data("demo")
-    forget = data.class_names[:4]
+    forget, asked = data.class_names[:4], 0.94  # within reach of every run, and not at the edge of what they reach
     for seed in range(10):
         run = tmp_path / f"run{seed}"
         fitted = unsee.PromptTuner(forget, seed=seed).fit(model, data, out=run)
-        asked = round(max(c.trade_off.acc_mem for c in read_front(run / "front.jsonl")) - 0.01, 2)
         ledger = (run / "checkpoint.jsonl").read_bytes()
         _, folder = pick_prompt(run, acc_mem=asked)
         assert (run / "checkpoint.jsonl").read_bytes() == ledger
