@@ -20,6 +20,8 @@ APPLIES_TO = ("all", "forgotten")
 # What is asked of answers to forgotten images: that they are uniform (the paper's), as a label mask makes them, or not
 # the true class; or that they are uniform as far as the classes to keep allow.
 GOALS = ("entropy", "mask", "push", "constrained")
+# What is done to answers before they leave; the rules are in `methods/serving.py`.
+SERVED_AS = ("as-is", "two-digits", "one-digit", "top-label", "mask", "mask-top-label", "gate", "temperature")
 STEP_SIZES = ("csa", "tpa", "library")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
 # A run may be continued with more of these; all other settings say what the run is.
@@ -31,6 +33,7 @@ _CHOICES = {
     "parametrization": PARAMETRIZATIONS,
     "applies_to": APPLIES_TO,
     "goal": GOALS,
+    "serve": SERVED_AS,
 }
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
@@ -74,6 +77,7 @@ class Settings:
     embedding_weight: float = 0.0  # of the loss on class embeddings, for those there are none of
     tau: float = 0.07  # its temperature
     applies_to: str = "all"  # names that get the contexts; or "forgotten": the kept ones stay under the template
+    serve: str = "as-is"  # what is done to answers under the prompt before they leave
     template: str = "a photo of a {}."
     stop_when_stalled: bool = False
     skip_bad_images: bool = False
@@ -105,6 +109,8 @@ class Settings:
             raise InputError(f"applies_to is about tuned prompts; method {self.method!r} tunes none")
         if self.goal != "entropy" and self.parametrization == "none":
             raise InputError(f"goal is about tuned prompts; method {self.method!r} tunes none")
+        if self.serve != "as-is" and self.parametrization == "none":
+            raise InputError(f"serve is about tuned prompts; method {self.method!r} tunes none")
         if self.goal == "constrained" and self.validate == "loss":
             raise InputError("goal=constrained chooses by validation scores; it does not go with validate=loss")
         if self.merit not in ("h", "acc_mem"):

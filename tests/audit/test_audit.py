@@ -15,11 +15,11 @@ from unsee.audit.measures import bootstrap
 from unsee.audit.names import known_names, read_names_file, rounds
 from unsee.audit.probes import k_shot_probe
 from unsee.audit.robustness import DISTURBANCES, ask_other_names, sample, swap_templates
-from unsee.audit.serving import RULES
 from unsee.audit.subject import open_subject
 from unsee.audit.verdict import judge
 from unsee.cli import main
 from unsee.methods.registry import METHODS
+from unsee.methods.serving import SERVING
 from unsee.models.black_box import bind
 from unsee.results.audits import audits_table, served_table
 from unsee.results.report import write_report
@@ -289,12 +289,12 @@ def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path, monkey
     rows = ["label-mask", "lcs, entropy", "lcs, push"]
     assert [row.name for row in found.audits] == [row.method for row in found.methods] == rows
     assert found.audits[0].probe[1] is not None
-    assert len(found.served) == 3 * len(RULES)
+    assert len(found.served) == 3 * len(SERVING)
     assert found.served[0].h == found.methods[0].h  # as it is
     assert sum("auditing" in text for text in said) == 3
     assert run() == found
     assert sum("auditing" in text for text in said) == 3  # audited before
     assert len(audits_table(found.audits).rows) == 3
-    assert len(served_table(found.served).rows) == 3 * len(RULES)
+    assert len(served_table(found.served).rows) == 3 * len(SERVING)
     with pytest.raises(unsee.InputError, match="unknown goal"):
         compare(workspace, ("cat",), ["lcs"], [0], goals=["none"])

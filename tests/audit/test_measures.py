@@ -20,7 +20,7 @@ from unsee.audit.measures import (
     mutual_information,
 )
 from unsee.audit.probes import forgotten_probe, k_shot_probe
-from unsee.audit.serving import RULES
+from unsee.methods.serving import SERVING
 
 NAMES = ("airplane", "bird", "cat", "deer", "dog", "frog")
 FORGET = np.array([True, True, True, False, False, False])
@@ -47,7 +47,7 @@ def forgets(how):
     if how == "uniform":
         p[gone] = 1 / 6
     elif how == "mask":
-        p = RULES["mask"](p, FORGET, rng())
+        p = SERVING["mask"](p, FORGET, rng())
     elif how == "one class":
         p[gone] = softmax(9.0 * np.eye(6)[np.full(gone.sum(), 4)])
     elif how == "partial":
@@ -159,17 +159,17 @@ def test_a_planted_leak_is_found_by_the_probe_though_the_top_label_tells_nothing
 
 def test_serving_rules_close_a_planted_leak_that_digits_carry():
     served = measure_served(forgets("planted leak"), LABELS, FORGET, seed=0)
-    assert served["as is"].probe[16] > 0.95
-    assert served["top label"].probe[16] == pytest.approx(1 / 3, abs=0.05)
-    assert served["one digit"].probe[16] < 0.5
+    assert served["as-is"].probe[16] > 0.95
+    assert served["top-label"].probe[16] == pytest.approx(1 / 3, abs=0.05)
+    assert served["one-digit"].probe[16] < 0.5
     for rule in served.values():
         assert rule.scores.acc_mem == 1
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", SERVING)
 def test_what_a_rule_serves_is_still_an_answer(name):
     p = knows()
-    found = RULES[name](p, FORGET, rng())
+    found = SERVING[name](p, FORGET, rng())
     assert found.shape == p.shape
     assert (found >= 0).all()
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-4)
@@ -180,7 +180,7 @@ def test_what_a_rule_serves_is_still_an_answer(name):
 def test_gate_and_temperature_touch_suspect_answers_only():
     p, gone = knows(), FORGET[LABELS]
     for name in ("gate", "temperature"):
-        found = RULES[name](p, FORGET, rng())
+        found = SERVING[name](p, FORGET, rng())
         assert (found[~gone] == p[~gone]).all()
         assert found[gone].max() < p[gone].max()
 

@@ -17,7 +17,7 @@ from unsee.audit.measures import (
     mutual_information,
 )
 from unsee.audit.probes import SHOTS, Probe, forgotten_probe, k_shot_probe
-from unsee.audit.serving import RULES
+from unsee.methods.serving import SERVING
 from unsee.metrics import answers, entropy, per_class_accuracy, scores
 from unsee.runs.audit_record import Answers, ForgottenClass, KeptClass, Membership, Served
 from unsee.runs.records import EstimateRecord
@@ -59,7 +59,7 @@ def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names
 
 def measure_served(p: Floats, labels: Ints, forget: Mask, seed: int) -> dict[str, Served]:
     """The same answers under each serving rule, in fewer words."""
-    return {name: _served(rule(p, forget, stream(seed, name)), labels, forget, seed) for name, rule in RULES.items()}
+    return {name: _served(rule(p, forget, stream(seed, name)), labels, forget, seed) for name, rule in SERVING.items()}
 
 
 def measure_membership(

@@ -17,6 +17,7 @@ from unsee.images import Images
 from unsee.methods.recorder import Recorder
 from unsee.methods.registry import METHODS
 from unsee.methods.rules import RULES, FixedRule
+from unsee.methods.serving import serve
 from unsee.methods.task import Fitted, Task, TunedContexts, make_task
 from unsee.models.black_box import BlackBox, BoundImages, Metered, bind
 from unsee.runs.folder import RunFolder, read_config
@@ -78,8 +79,8 @@ class Subject:
             now = dict(zip(self.data.class_names, renamed, strict=True))
             tuned = tuple(name for old in tuned if (name := now[old]) is not None)
             if not tuned:  # no name is left that the contexts apply to
-                return self._plain(bound, self.template)
-        return self._tuned(bound, tuned)
+                return serve(self._plain(bound, self.template), listed, self._contexts.rule)
+        return self._tuned(bound, tuned, listed)
 
     def after_template(self, images: Images, template: str) -> Floats:
         """Answers with other words around the names: between them and the contexts, or for a rule as a whole prompt."""
@@ -88,7 +89,8 @@ class Subject:
         own, tuned = self.data.class_names, self._contexts.applies_to
         names = [template.replace("{}", in_prompt(n)) if tuned is None or n in tuned else n for n in own]
         now = dict(zip(own, names, strict=True))
-        return self._tuned(bind(self.model, images, names), tuned and tuple(now[name] for name in tuned))
+        now_tuned = None if tuned is None else tuple(now[name] for name in tuned)
+        return self._tuned(bind(self.model, images, names), now_tuned, self.forget)
 
     @property
     def _contexts(self) -> TunedContexts:
@@ -96,10 +98,11 @@ class Subject:
             raise InputError(f"method {self.task.settings.method!r} is fixed to the names it was made for")
         return self.fitted
 
-    def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None) -> Floats:
+    def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None, listed: Mask) -> Floats:
         ready = Metered(bound.apply_to(names, self.template), Ledger())
         ready.check_room(len(self._contexts.contexts))
-        return self._count(ready.bound.confidences(self._contexts.contexts[None])[0])
+        found = ready.bound.confidences(self._contexts.contexts[None])[0]
+        return serve(self._count(found), listed, self._contexts.rule)
 
     def _plain(self, bound: BoundImages, template: str) -> Floats:
         found = bound.zero_shot(template)
@@ -130,6 +133,7 @@ def open_subject(run: str | Path, model: BlackBox, data: Data) -> Subject:
     if METHODS[task.settings.method].tunes_prompt and METHODS[task.settings.method].sees != "weights":
         prompt = load_prompt(run)
         prompt.check(model)
-        return Subject(model, data, task, TunedContexts(prompt.contexts, prompt.applies_to, prompt.template))
+        served = TunedContexts(prompt.contexts, prompt.applies_to, prompt.template, task.forget, prompt.serve)
+        return Subject(model, data, task, served)
     with RunFolder.open(run, wait=60) as folder:
         return Subject(model, data, task, methods.fit(task, Recorder(task.settings, folder)))

@@ -22,7 +22,7 @@ from unsee.cli.options import (
 from unsee.errors import InputError
 from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
-from unsee.settings import GOALS
+from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--method", default="lcs", show_default=True, type=click.Choice(list(METHODS)), help="How to tune.")
 @click.option("--preset", default="tuned", show_default=True, type=click.Choice(PRESETS), help="Sizes to use.")
 @click.option("--goal", type=click.Choice(GOALS), help="What to ask of forgotten images' answers.  [default: entropy]")
+@click.option("--serve", type=click.Choice(SERVED_AS), help="What is done to answers before they leave.")
 @click.option("--shots", type=int, help="Images per class to tune on; as many again to validate.")
 @click.option("--iterations", type=int, help="Generations of the search.")
 @click.option("--budget", type=int, help="The most candidates to try, a hard limit.")
@@ -53,6 +54,7 @@ def forget(
     method: str,
     preset: str,
     goal: str | None,
+    serve: str | None,
     shots: int | None,
     iterations: int | None,
     budget: int | None,
@@ -79,7 +81,14 @@ def forget(
     console = make_console(as_json)
     out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
     check_free(out, overwrite)
-    own = {"goal": goal, "shots": shots, "iterations": iterations, "budget": budget, "skip_bad_images": skip_bad_images}
+    own = {
+        "goal": goal,
+        "serve": serve,
+        "shots": shots,
+        "iterations": iterations,
+        "budget": budget,
+        "skip_bad_images": skip_bad_images,
+    }
     settings = join_settings(pairs, own)
     tuner = PromptTuner(read_names(names), method, preset=preset, seed=seed, **settings)
     skip = bool(settings.get("skip_bad_images"))

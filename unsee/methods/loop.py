@@ -33,7 +33,8 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
         recorder.best.scores = objective.validate(recorder.best.kept)
     if task.settings.goal == "constrained":
         _choose_within(task, recorder, objective)
-    return TunedContexts(recorder.best.kept, task.applies_to, task.settings.template)
+    settings = task.settings
+    return TunedContexts(recorder.best.kept, task.applies_to, settings.template, task.forget, settings.serve)
 
 
 def _choose_within(task: Task, recorder: Recorder, objective: Objective) -> None:

@@ -32,6 +32,7 @@ from unsee.methods.descent import ForwardDifferences, GradientDescent, Slope, Tw
 from unsee.methods.losses import Goal, memorize_loss
 from unsee.methods.presets import resolve
 from unsee.methods.search import RandomSearch, Search
+from unsee.methods.serving import serve
 from unsee.metrics import answers, mask_confidences, scores
 from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind, safe_log
 from unsee.seeds import stream
@@ -50,15 +51,17 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TunedContexts:
-    """The contexts with the best validation score, and the names they apply to (None: all)."""
+    """The contexts with the best validation score, the names they apply to (None: all), and how answers are served."""
 
     contexts: Floats  # (m, D)
     applies_to: tuple[str, ...] | None
     template: str  # of the other names
+    forget: Mask  # (C,)
+    rule: str = "as-is"
 
     def confidences(self, images: BoundImages) -> Floats:
         found: Floats = images.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
-        return found
+        return serve(found, self.forget, self.rule)
 
 
 @dataclass(frozen=True, eq=False)

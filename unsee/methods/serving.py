@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unsee.metrics import answers, mask_confidences
+from unsee.seeds import stream
 from unsee.types import Floats, Mask
 
 TEMPERATURE = 10.0  # of suspect answers
@@ -66,16 +67,21 @@ def mask_top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     return top_label(mask(p, listed, rng), listed, rng)
 
 
-RULES: dict[str, Rule] = {
-    "as is": as_is,
-    "two digits": two_digits,
-    "one digit": one_digit,
-    "top label": top_label,
+SERVING: dict[str, Rule] = {
+    "as-is": as_is,
+    "two-digits": two_digits,
+    "one-digit": one_digit,
+    "top-label": top_label,
     "mask": mask,
-    "mask, top label": mask_top_label,
+    "mask-top-label": mask_top_label,
     "gate": gate,
     "temperature": temperature,
 }
+
+
+def serve(p: Floats, listed: Mask, rule: str) -> Floats:
+    """What a caller sees of these answers under the rule of this name; the same each time."""
+    return SERVING[rule](p, listed, stream(0, "serve"))
 
 
 def _round(p: Floats, digits: int) -> Floats:
