@@ -170,7 +170,13 @@ def test_a_picked_prompt_can_be_audited(model, data, runs):
     _, folder = pick_prompt(runs / "lcs", acc_mem=0.0)
     record = audit(folder, model, data, parts=[])
     assert read_audit(folder) == record
-    assert not (folder / "result.json").exists()
+    assert {path.name for path in folder.iterdir()} == {
+        "audit.json",
+        "config.json",
+        "pick.json",
+        "prompt.json",
+        "prompt.safetensors",
+    }
 
 
 def test_other_data_has_classes_that_were_in_neither_list(model, data, runs, tmp_path):

@@ -56,9 +56,9 @@ def audit(
     found = audit_subject(
         open_subject(run, model, data), parts=parts, other_names=other_names, other_data=other_data, say=say
     )
-    with RunFolder.open(run, wait=60) as folder:
-        write_record(folder.folder / AUDIT, found)
-        if is_finished(run):  # a picked prompt has no result of its own
+    write_record(Path(run) / AUDIT, found)
+    if is_finished(run):  # a picked prompt has no result of its own
+        with RunFolder.open(run, wait=60) as folder:
             folder.write_result(read_result(run).model_copy(update={"audit": found.summary()}))
     return found
 
