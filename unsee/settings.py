@@ -17,9 +17,9 @@ CMA_KINDS = ("full", "separable", "vkd")
 # How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
 SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
 APPLIES_TO = ("all", "forgotten")
-# What is asked of answers to forgotten images: that they are uniform (the paper's), as a label mask makes them, not the
-# true class, or all alike; or that they are uniform as far as the classes to keep allow.
-GOALS = ("entropy", "mask", "push", "alike", "constrained")
+# What is asked of answers to forgotten images: that they are uniform (the paper's), as a label mask makes them, or not
+# the true class; or that they are uniform as far as the classes to keep allow.
+GOALS = ("entropy", "mask", "push", "constrained")
 # What is done to answers before they leave; the rules are in `methods/serving.py`.
 SERVED_AS = ("as-is", "two-digits", "one-digit", "top-label", "mask", "mask-top-label", "gate", "temperature")
 STEP_SIZES = ("csa", "tpa", "library")
@@ -65,7 +65,7 @@ class Settings:
     origin: str = "mean"  # or a phrase such as "a photo of a"
     memorize_weight: float = 1.0
     forget_weight: float = 1.0
-    goal: str = "entropy"  # of answers to forgotten images; or "mask", "push", "alike", "constrained"
+    goal: str = "entropy"  # of answers to forgotten images; or "mask", "push", "constrained"
     keep_within: float = 0.02  # goal=constrained: by how much Acc_mem may be below that of the plain prompt
     validate: str = "every"  # candidate; or "generation" (its best); k (every k-th); "loss" (none: choose by loss)
     merit: str = "h"  # validation score to choose by; "acc_mem" for methods that do not try to forget

@@ -38,7 +38,6 @@ def quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unsee.audit.answers.bootstrap", partial(bootstrap, draws=10))
         patch.setattr("unsee.audit.answers.k_shot_probe", partial(k_shot_probe, trials=1))
-        patch.setattr("unsee.audit.answers.SERVED_TRIALS", 1)
         yield
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import unsee
-from unsee.methods.losses import STEEP, Goal, alike_loss, forgetting_loss, forgetting_loss_torch, mask_loss, push_loss
+from unsee.methods.losses import STEEP, Goal, forgetting_loss, forgetting_loss_torch, mask_loss, push_loss
 from unsee.metrics import mask_confidences
 from unsee.settings import GOALS
 
@@ -25,12 +25,6 @@ def test_push_asks_only_that_the_true_class_is_not_answered():
     gone = np.array([[[-80.0, -0.01, -5.0], [-80.0, -5.0, -0.01]]], dtype=np.float32)
     assert push_loss(gone, labels) == pytest.approx([0], abs=1e-12)  # surely wrong costs nothing
     assert np.isfinite(push_loss(np.zeros((1, 2, 3), dtype=np.float32), labels)).all()  # surely right costs much
-
-
-def test_alike_is_nothing_where_all_answers_are_the_same_and_most_where_each_image_has_its_own():
-    assert alike_loss(logs([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1]])) == pytest.approx([0], abs=1e-7)
-    apart = np.array([[[-1e-7, -80.0, -80.0], [-80.0, -1e-7, -80.0]]], dtype=np.float32)
-    assert alike_loss(apart) == pytest.approx([np.log(2)], abs=1e-5)
 
 
 def test_mask_is_least_where_answers_are_those_of_a_label_mask():

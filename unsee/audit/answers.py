@@ -25,7 +25,6 @@ from unsee.seeds import stream
 from unsee.types import Doubles, Floats, Ints, Mask
 
 SERVED_SHOTS = (16,)
-SERVED_TRIALS = 2  # the table of serving rules compares; it needs no fine interval
 
 
 def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names: Sequence[str], seed: int) -> Answers:
@@ -151,7 +150,7 @@ def _served(p: Floats, labels: Ints, forget: Mask, seed: int) -> Served:
     gone = forget[labels]
     true, top = labels[gone], answers(p[gone])
     sure = forgotten_probe(p, gone, stream(seed, "halves"))
-    probes = {k: k_shot_probe(p[gone], true, k, stream(seed, "probe", k), trials=SERVED_TRIALS) for k in SERVED_SHOTS}
+    probes = {k: k_shot_probe(p[gone], true, k, stream(seed, "probe", k)) for k in SERVED_SHOTS}
     return Served(
         scores=scores(answers(p), labels, forget),
         entropy=float(entropy(p[gone]).mean()) if gone.any() else None,

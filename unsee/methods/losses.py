@@ -46,21 +46,6 @@ def push_loss(log_p: Floats, labels: Ints) -> Doubles:
     return loss
 
 
-def alike_loss(log_p: Floats) -> Doubles:
-    """Mean divergence of each answer from the mean answer: 0 when all are the same, whatever they are.
-
-    In nats, what the answers tell of which image was shown (Jensen-Shannon). (b, n, c) -> (b,).
-    """
-    if log_p.shape[1] == 0:
-        return np.zeros(len(log_p))
-    logs = log_p.astype(np.float64)
-    p = np.exp(logs)
-    mean = p.mean(axis=1)  # (b, c)
-    of_mean = (mean * np.log(np.maximum(mean, np.finfo(np.float64).tiny))).sum(axis=1)
-    loss: Doubles = (p * logs).sum(axis=2).mean(axis=1) - of_mean
-    return loss
-
-
 def mask_loss(log_p: Floats, target: Floats) -> Doubles:
     """Mean cross-entropy from given answers, those of a label mask: least when answers are these. target (n, c)."""
     if log_p.shape[1] == 0:
@@ -99,8 +84,6 @@ def forgetting_loss(
     total = memorize_weight * memorize
     if goal.name == "push":
         total += forget_weight * push_loss(log_p[:, gone], labels[gone])
-    elif goal.name == "alike":
-        total += forget_weight * (push_loss(log_p[:, gone], labels[gone]) + alike_loss(log_p[:, gone]))
     elif goal.target is not None:
         total += forget_weight * mask_loss(log_p[:, gone], goal.target[gone])
     else:
@@ -119,7 +102,7 @@ def forgetting_loss_torch(
     """The same loss in torch, of a batch of a set's images. log_p (n, c), labels (n,), gone (n,) -> ().
 
     counts are the numbers of kept and forgotten images in the whole set: the losses of its batches add up to its loss.
-    Goals "constrained" and "alike" do not add up, so they take the whole set as one batch.
+    Goal "constrained" does not add up, so it takes the whole set as one batch.
     """
     (memorize, forget), (kept_images, gone_images), goal = weights, counts, goal or Goal()
     total = log_p.new_zeros(())
@@ -133,13 +116,8 @@ def forgetting_loss_torch(
 
 def _forget_torch(log_p: Tensor, labels: Tensor, gone: Tensor, goal: Goal) -> Tensor:
     """Sum over forgotten images, log_p (g, c)."""
-    if goal.name in ("push", "alike"):
-        push = -(-log_p.gather(1, labels[:, None]).clamp(max=ALMOST).expm1()).log().sum()
-        if goal.name == "push":
-            return push
-        p = log_p.exp()
-        mean = p.mean(dim=0).clamp(min=1e-38)
-        return push + (p * log_p).sum() - len(p) * (mean * mean.log()).sum()
+    if goal.name == "push":
+        return -(-log_p.gather(1, labels[:, None]).clamp(max=ALMOST).expm1()).log().sum()
     if goal.target is not None:
         target = log_p.new_tensor(goal.target[gone.cpu().numpy()])
         return -(log_p * target).sum()

@@ -133,7 +133,7 @@ def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:
 
 def _goal(task: Task) -> Goal:
     """The goal on the images to tune on; only some goals ask about them."""
-    if task.settings.goal not in ("mask", "constrained"):
+    if task.settings.goal in ("entropy", "push"):
         return Goal(task.settings.goal)
     return task.goal(bind(task.model, task.data.train.subset(task.split_rows[0])))
 

@@ -127,7 +127,7 @@ class Task:
     def goal(self, images: BoundImages) -> Goal:
         """What is asked of answers to these images; some goals are stated in terms of the plain prompt's answers."""
         settings = self.settings
-        if settings.goal not in ("mask", "constrained"):
+        if settings.goal in ("entropy", "push"):
             return Goal(settings.goal)
         plain = images.zero_shot(settings.template)
         if plain is None:
