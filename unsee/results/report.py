@@ -20,7 +20,7 @@ from unsee.results.summary import (
     audit_rows,
     classes_table,
     curves,
-    front_series,
+    fronts,
     group_by_seed,
     listed,
     runs_data,
@@ -70,9 +70,8 @@ def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
     figures = {}
     if parts := curves(groups):
         figures["curves"] = panels(parts, "candidates")
-    if trade_offs := front_series(groups):
-        title = "Err_for by Acc_mem on the tuning and validation images, %"
-        figures["front"] = panels([(title, trade_offs)], "Acc_mem, %", "Err_for, %")
+    if trade_offs := fronts(groups):
+        figures["front"] = panels(trade_offs, "Acc_mem, %")
     for i, g in enumerate(groups):
         run = g.first
         figures[_key("classes", groups, i)] = bars(
@@ -105,7 +104,7 @@ def render(groups: Sequence[SeedGroup], figures: dict[str, Figure]) -> str:
         curves=images.get("curves"),
         curves_alt=_curves_alt(curves(groups)),
         front=images.get("front"),
-        front_alt=_front_alt(front_series(groups)),
+        front_alt=_front_alt(fronts(groups)),
         audits=audits_table(rows, f"What answers still tell. Model: {models}")
         if (rows := audit_rows(groups))
         else None,
@@ -249,12 +248,13 @@ def _curves_alt(parts: Sequence[tuple[str, Sequence[Series]]]) -> str:
     return "Line charts over candidates: " + "; ".join(lines) + "."
 
 
-def _front_alt(series: Sequence[Series]) -> str:
+def _front_alt(parts: Sequence[tuple[str, Sequence[Series]]]) -> str:
     lines = [
-        f"{s.name} from Acc_mem {s.x[0]:.1f} with Err_for {s.y[0]:.1f} to {s.x[-1]:.1f} with {s.y[-1]:.1f}"
+        f"{title} of {s.name} from {s.y[0]:.2f} at Acc_mem {s.x[0]:.1f} to {s.y[-1]:.2f} at {s.x[-1]:.1f}"
+        for title, series in parts
         for s in series[:8]
     ]
-    return "Trade-offs: " + "; ".join(lines) + "."
+    return "Line charts over Acc_mem: " + "; ".join(lines) + "."
 
 
 def _uri(content: bytes, kind: str) -> str:

@@ -119,17 +119,30 @@ class SeedGroup:
         return (sum_of(before for before, _ in found), sum_of(after for _, after in found)) if found else None
 
 
-def front_series(groups: Sequence[SeedGroup]) -> list[Series]:
-    """Trade-offs to pick from: Err_for over Acc_mem, in percent, one line per run (of many: the first)."""
-    found = []
-    each = sum(len(g.runs) for g in groups) <= FEW_RUNS
-    for group in groups:
-        for run in group.runs if each else group.runs[:1]:
-            points = sorted({(100 * c.trade_off.acc_mem, 100 * c.trade_off.err_for) for c in run.front})
-            outer = [p for i, p in enumerate(points) if all(p[1] > q[1] for q in points[i + 1 :])]
-            name = group.name if len(group.runs) == 1 else f"{group.name}, seed {run.result.seed}"
-            if outer:
-                found.append(Series(name, [x for x, _ in outer], [y for _, y in outer]))
+def fronts(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
+    """Trade-offs to pick from: Err_for and entropy over Acc_mem, one line per run (of many runs, each group's first).
+
+    Where forgetting is complete, Err_for is one point, and what is traded for Acc_mem is entropy.
+    """
+    each, found = sum(len(g.runs) for g in groups) <= FEW_RUNS, []
+    for title, key, scale in (("Err_for, %", "err_for", 100), ("entropy of forgotten images' answers", "entropy", 1)):
+        lines = []
+        for group in groups:
+            for run in group.runs if each else group.runs[:1]:
+                pairs = {(100 * c.trade_off.acc_mem, scale * getattr(c.trade_off, key)) for c in run.front}
+                name = group.name if len(group.runs) == 1 else f"{group.name}, seed {run.result.seed}"
+                if outer := _outer(sorted(pairs)):
+                    lines.append(Series(name, [x for x, _ in outer], [y for _, y in outer]))
+        found.append((title, lines))
+    return [(title, lines) for title, lines in found if lines]
+
+
+def _outer(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of points sorted by x, those that none to their right is as high as."""
+    found: list[tuple[float, float]] = []
+    for point in reversed(points):
+        if not found or point[1] > found[0][1]:
+            found.insert(0, point)
     return found
 
 
