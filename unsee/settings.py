@@ -38,7 +38,7 @@ _CHOICES = {
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
 _ABOVE_ZERO = ("sigma0", "rate", "weight_rate", "tau")
-_NOT_NEGATIVE = ("shared", "seed", "memorize_weight", "forget_weight", "embedding_weight", "keep_within")
+_NOT_NEGATIVE = ("shared", "seed", "memorize_weight", "forget_weight", "embedding_weight", "keep_within", "slack")
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Settings:
     forget_weight: float = 1.0
     goal: str = "entropy"  # of answers to forgotten images; or "mask", "push", "constrained"
     keep_within: float = 0.02  # goal=constrained: by how much Acc_mem may be below that of the plain prompt
+    slack: float = 0.0  # H that may be given up for answers that tell less of forgotten images
     validate: str = "every"  # candidate; or "generation" (its best); k (every k-th); "loss" (none: choose by loss)
     merit: str = "h"  # validation score to choose by; "acc_mem" for methods that do not try to forget
     rate: float = 0.1  # of descents, in standard deviations of the token embeddings
@@ -111,8 +112,13 @@ class Settings:
             raise InputError(f"goal is about tuned prompts; method {self.method!r} tunes none")
         if self.serve != "as-is" and self.parametrization == "none":
             raise InputError(f"serve is about tuned prompts; method {self.method!r} tunes none")
-        if self.goal == "constrained" and self.validate == "loss":
-            raise InputError("goal=constrained chooses by validation scores; it does not go with validate=loss")
+        if (self.goal == "constrained" or self.slack > 0) and self.validate == "loss":
+            what = "goal=constrained" if self.goal == "constrained" else f"slack={self.slack:g}"
+            raise InputError(f"{what} chooses by validation scores; it does not go with validate=loss")
+        if self.goal == "constrained" and self.slack > 0:
+            raise InputError("goal=constrained has its own way to choose; it does not go with slack")
+        if self.slack > 0 and self.parametrization == "none":
+            raise InputError(f"slack is about tuned prompts; method {self.method!r} tunes none")
         if self.merit not in ("h", "acc_mem"):
             raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         rule = self.validate

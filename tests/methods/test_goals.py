@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import unsee
+from unsee.methods.front import flattest, front_of
 from unsee.methods.losses import STEEP, Goal, forgetting_loss, forgetting_loss_torch, mask_loss, push_loss
 from unsee.metrics import mask_confidences
 from unsee.settings import GOALS
@@ -70,6 +71,18 @@ def test_every_goal_tunes_a_prompt(model, data, name, method):
         assert bool(tuner.warnings_ and "closest" in tuner.warnings_[-1]) == (most < floor)
 
 
+def test_slack_trades_h_for_answers_that_tell_less(model, data):
+    def fit(slack):
+        return unsee.PromptTuner(["cat", "dog"], slack=slack, iterations=5, shots=3).fit(model, data)
+
+    strict, loose = fit(0.0), fit(0.5)
+    front = front_of(c for g in loose.history_ for c in g.entered)
+    assert [g.losses.tolist() for g in strict.history_] == [g.losses.tolist() for g in loose.history_]
+    flat = max(front, key=lambda c: c.trade_off.entropy)
+    assert (loose.contexts_ == flat.contexts).all()  # half of H may go: the flattest of all
+    assert flattest(front, 0.0).trade_off.entropy <= flattest(front, 0.1).trade_off.entropy <= flat.trade_off.entropy
+
+
 def test_losses_of_goals_differ(model, data):
     def first(name):
         return unsee.PromptTuner(["cat"], goal=name, iterations=1, shots=2).fit(model, data).history_[0].losses.tolist()
@@ -84,6 +97,10 @@ def test_losses_of_goals_differ(model, data):
         ({"goal": "constrained", "validate": "loss"}, "validation scores"),
         ({"method": "finetune", "goal": "push"}, "tunes none"),
         ({"goal": "constrained", "keep_within": -0.1}, "keep_within"),
+        ({"slack": -0.1}, "slack"),
+        ({"slack": 0.1, "validate": "loss"}, "slack=0.1 chooses by validation"),
+        ({"slack": 0.1, "goal": "constrained"}, "its own way"),
+        ({"slack": 0.1, "method": "label-mask"}, "tunes none"),
     ],
 )
 def test_goals_that_cannot_be_are_refused(model, data, given, message):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from unsee.errors import InputError
+from unsee.metrics import harmonic_mean
 from unsee.types import Candidate, Doubles, Floats, TradeOff
 
 DIGITS = 2  # of an entropy: finer differences are noise, and each would keep another candidate
@@ -75,6 +76,19 @@ def pick(front: Sequence[Candidate], **wanted: float) -> Candidate:
     if "acc_mem" in wanted:
         return max(good, key=lambda c: (c.trade_off.err_for, round(c.trade_off.entropy, DIGITS), -c.loss))
     return max(good, key=lambda c: (c.trade_off.acc_mem, round(c.trade_off.entropy, DIGITS), -c.loss))
+
+
+def flattest(front: Sequence[Candidate], slack: float) -> Candidate:
+    """The candidate whose answers to forgotten images are least informative, its H within `slack` of the best.
+
+    Nothing is lost by looking at the front alone: what beats a candidate in all that counts has no lower H.
+    """
+    best = max(_h(c) for c in front)
+    return max((c for c in front if _h(c) >= best - slack), key=lambda c: (c.trade_off.entropy, _h(c)))
+
+
+def _h(candidate: Candidate) -> float:
+    return harmonic_mean(candidate.trade_off.err_for, candidate.trade_off.acc_mem)
 
 
 def _value(candidate: Candidate, name: str) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from unsee.errors import RunError
-from unsee.methods.front import pick
+from unsee.methods.front import flattest, pick
 from unsee.methods.objective import Objective, warn_if_names_unknown
 from unsee.methods.recorder import Recorder, state_of
 from unsee.methods.search import Search, Stalls
 from unsee.methods.task import Task, TunedContexts
+from unsee.types import Candidate
 
 
 def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
@@ -31,14 +32,22 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
         raise RunError("the run has no candidate yet")
     if recorder.best.scores is None:  # chosen by loss
         recorder.best.scores = objective.validate(recorder.best.kept)
-    if task.settings.goal == "constrained":
-        _choose_within(task, recorder, objective)
+    if task.settings.goal == "constrained" or task.settings.slack > 0:
+        _choose_again(task, recorder, objective)
     settings = task.settings
     return TunedContexts(recorder.best.kept, task.applies_to, settings.template, task.forget, settings.serve)
 
 
-def _choose_within(task: Task, recorder: Recorder, objective: Objective) -> None:
-    """Keeps, of all that was validated, what forgets most among candidates that keep enough (goal "constrained")."""
+def _choose_again(task: Task, recorder: Recorder, objective: Objective) -> None:
+    """Chooses from all that was validated by another rule than the best H: by goal "constrained", or with `slack`."""
+    constrained = task.settings.goal == "constrained"
+    chosen = _within(task, recorder) if constrained else flattest(recorder.front, task.settings.slack)
+    recorder.best.kept = chosen.contexts
+    recorder.best.scores = objective.validate(chosen.contexts)
+
+
+def _within(task: Task, recorder: Recorder) -> Candidate:
+    """What forgets most among candidates that keep enough."""
     floor = task.plain_acc_mem() - task.settings.keep_within
     best = max((c.trade_off.acc_mem for c in recorder.front), default=0.0)
     if best < floor:
@@ -47,9 +56,7 @@ def _choose_within(task: Task, recorder: Recorder, objective: Objective) -> None
             f"on the images to tune and validate on ({100 * (floor + task.settings.keep_within):.1f} %); "
             "the closest was taken"
         )
-    chosen = pick(recorder.front, acc_mem=max(0.0, min(best, floor)))
-    recorder.best.kept = chosen.contexts
-    recorder.best.scores = objective.validate(chosen.contexts)
+    return pick(recorder.front, acc_mem=max(0.0, min(best, floor)))
 
 
 def _stalled(task: Task, search: Search) -> bool:
