@@ -111,6 +111,7 @@ class Candidate:
     generation: int
     index: int  # in its generation
     loss: float
+    valid: Scores  # on the validation images alone
     trade_off: TradeOff
     contexts: Floats  # (m, D)
 

@@ -273,12 +273,14 @@ def test_the_command_prints_tables_and_a_verdict(runs, model_folder, capsys, tmp
 
 
 def test_a_report_shows_the_audit_and_the_trade_offs(found, runs, tmp_path):
-    write_report([runs / "lcs"], tmp_path / "page.html", ["svg"])
+    write_report([runs / "lcs"], tmp_path / "page.html", ["svg", "csv", "tex"])
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Is it really forgotten?" in page
     assert "Trade-offs to pick from" in page
     assert "told from kept ones by their answers" in page  # the verdict
     assert (tmp_path / "page-front.svg").is_file()
+    assert (tmp_path / "page-audits.csv").read_text(encoding="utf-8").splitlines()[1].startswith("lcs,1,")
+    assert "What answers still tell" in (tmp_path / "page.tex").read_text(encoding="utf-8")
 
 
 def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path, monkeypatch):

@@ -79,6 +79,8 @@ def test_slack_trades_h_for_answers_that_tell_less(model, data):
     front = front_of(c for g in loose.history_ for c in g.entered)
     assert [g.losses.tolist() for g in strict.history_] == [g.losses.tolist() for g in loose.history_]
     flat = max(front, key=lambda c: c.trade_off.entropy)
+    assert loose.ledger_ == strict.ledger_
+    assert loose.valid_ == flat.valid
     assert (loose.contexts_ == flat.contexts).all()  # half of H may go: the flattest of all
     assert flattest(front, 0.0).trade_off.entropy <= flattest(front, 0.1).trade_off.entropy <= flat.trade_off.entropy
 

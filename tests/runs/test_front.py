@@ -14,11 +14,13 @@ from unsee.metrics import entropy
 from unsee.runs.evaluation import evaluate
 from unsee.runs.front import read_front
 from unsee.runs.picking import pick_prompt
-from unsee.types import Candidate, TradeOff
+from unsee.types import Candidate, Scores, TradeOff
+
+VALID = Scores(0.5, 0.5, 0.5)
 
 
 def candidate(err_for, acc_mem, entropy=0.5, loss=1.0, number=1):
-    return Candidate(number, 0, loss, TradeOff(err_for, acc_mem, entropy), np.full((2, 3), number, dtype=np.float32))
+    return Candidate(number, 0, loss, VALID, TradeOff(err_for, acc_mem, entropy), np.full((2, 3), number, np.float32))
 
 
 def numbers(front):
@@ -86,7 +88,7 @@ def test_every_candidate_of_the_front_has_these_scores_on_what_it_was_asked_abou
     split = fitted.config_.split
     images = data.train.subset([*split.train, *split.valid])
     gone = np.isin(images.labels, [data.class_names.index(name) for name in ("cat", "dog")])
-    front = read_front(tmp_path / "run" / "front.jsonl")
+    front, mask = read_front(tmp_path / "run" / "front.jsonl"), fitted.forget_mask_
     assert front
     for c in front:
         prompt = dataclasses.replace(fitted.prompt, contexts=c.contexts)
@@ -94,6 +96,8 @@ def test_every_candidate_of_the_front_has_these_scores_on_what_it_was_asked_abou
         right = found.argmax(axis=1) == images.labels
         assert c.trade_off.acc_mem == pytest.approx(right[~gone].mean())
         assert c.trade_off.err_for == pytest.approx(1 - right[gone].mean())
+        part = data.train.subset(split.valid)
+        assert c.valid.h == pytest.approx(evaluate(None, prompt.confidences(model, part), part.labels, mask).tuned.h)
         assert c.trade_off.entropy == pytest.approx(entropy(found[gone]).mean(), abs=1e-5)
 
 

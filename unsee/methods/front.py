@@ -12,7 +12,7 @@ import numpy as np
 
 from unsee.errors import InputError
 from unsee.metrics import harmonic_mean
-from unsee.types import Candidate, Doubles, Floats, TradeOff
+from unsee.types import Candidate, Doubles, Floats, Scores, TradeOff
 
 DIGITS = 2  # of an entropy: finer differences are noise, and each would keep another candidate
 AIMS = ("acc_mem", "err_for", "entropy")
@@ -35,13 +35,14 @@ def offer(
     front: Sequence[Candidate],
     number: int,
     losses: Doubles,
+    valid: Mapping[int, Scores],
     trade_offs: Mapping[int, TradeOff],
     contexts: Floats,
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
     """The front after a generation, and which candidates entered it, also those that a later one drove out."""
     now, entered = tuple(front), []
-    for i in sorted(trade_offs):
-        new = Candidate(number, i, float(losses[i]), trade_offs[i], contexts[i].copy())
+    for i in sorted(set(valid) & set(trade_offs)):
+        new = Candidate(number, i, float(losses[i]), valid[i], trade_offs[i], contexts[i].copy())
         changed = update(now, new)
         if changed is not None:
             now = changed

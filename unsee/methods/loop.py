@@ -33,17 +33,17 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     if recorder.best.scores is None:  # chosen by loss
         recorder.best.scores = objective.validate(recorder.best.kept)
     if task.settings.goal == "constrained" or task.settings.slack > 0:
-        _choose_again(task, recorder, objective)
+        _choose_again(task, recorder)
     settings = task.settings
     return TunedContexts(recorder.best.kept, task.applies_to, settings.template, task.forget, settings.serve)
 
 
-def _choose_again(task: Task, recorder: Recorder, objective: Objective) -> None:
+def _choose_again(task: Task, recorder: Recorder) -> None:
     """Chooses from all that was validated by another rule than the best H: by goal "constrained", or with `slack`."""
     constrained = task.settings.goal == "constrained"
     chosen = _within(task, recorder) if constrained else flattest(recorder.front, task.settings.slack)
     recorder.best.kept = chosen.contexts
-    recorder.best.scores = objective.validate(chosen.contexts)
+    recorder.best.scores = chosen.valid
 
 
 def _within(task: Task, recorder: Recorder) -> Candidate:

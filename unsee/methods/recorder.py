@@ -172,7 +172,9 @@ class Recorder:
         number = self.ledger.generations + partial
         entered: tuple[Candidate, ...] = ()
         if contexts is not None:
-            self.front, entered = offer(self._settled_front, number, evaluated.losses, evaluated.trade_offs, contexts)
+            self.front, entered = offer(
+                self._settled_front, number, evaluated.losses, evaluated.valid, evaluated.trade_offs, contexts
+            )
         if not partial:
             self._settled, self._settled_front = self.best, self.front
         return Generation(

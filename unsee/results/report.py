@@ -229,9 +229,13 @@ def _beside(groups: Sequence[SeedGroup], figures: dict[str, Figure], also: Seque
     if "csv" in also:
         files |= {".csv": as_csv(scores_data(groups)).encode(), "-runs.csv": as_csv(runs_data(groups)).encode()}
         files |= {f"-{name}.csv": as_csv(table).encode() for name, table in classes.items()}
+        if rows := audit_rows(groups):
+            files["-audits.csv"] = as_csv(audits_table(rows)).encode()
     if "tex" in also:
         models = listed(list(dict.fromkeys(g.first.model for g in groups)))
         tables = [scores_table(groups, f"{_title(groups)}. Model: {models}")]
+        if rows := audit_rows(groups):
+            tables.append(audits_table(rows, f"What answers still tell. Model: {models}"))
         tables += [table for table in classes.values() if len(table.rows) <= MANY_CLASSES]  # more overflow a page
         files[".tex"] = "\n".join(["% needs \\usepackage{booktabs}", *map(as_latex, tables)]).encode()
     return files

@@ -56,6 +56,7 @@ def _line(c: Candidate) -> str:
         generation=c.generation,
         candidate=c.index,
         loss=c.loss,
+        valid=c.valid,
         trade_off=c.trade_off,
         contexts=base64.b64encode(content.tobytes()).decode(),
         shape=(content.shape[0], content.shape[1]),
@@ -68,6 +69,7 @@ def _candidate(line: FrontLine) -> Candidate:
         line.generation,
         line.candidate,
         line.loss,
+        line.valid,
         line.trade_off,
         content.reshape(line.shape),
     )

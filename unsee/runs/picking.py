@@ -41,6 +41,7 @@ def pick_prompt(run: str | Path, out: str | Path | None = None, **wanted: float)
         generation=chosen.generation,
         candidate=chosen.index,
         loss=chosen.loss,
+        valid=chosen.valid,
         trade_off=chosen.trade_off,
     )
     write_record(folder / PICK, record)

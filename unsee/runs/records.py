@@ -92,6 +92,7 @@ class FrontLine(Record):
     generation: int
     candidate: int  # in its generation
     loss: float
+    valid: Scores
     trade_off: TradeOff
     contexts: str  # (m, D) as float32, little-endian, in base64
     shape: tuple[int, int]
@@ -105,6 +106,7 @@ class PickRecord(Record):
     generation: int
     candidate: int
     loss: float
+    valid: Scores
     trade_off: TradeOff
 
 
