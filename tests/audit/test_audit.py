@@ -144,6 +144,20 @@ def test_relearning_counts_the_images_that_bring_classes_back(model, data, runs,
     assert set(masked.accuracy.values()) == {0.0}  # a struck name is never answered, whatever the prompt
 
 
+def test_a_black_box_is_relearned_by_search(model, data, runs, monkeypatch):
+    monkeypatch.setattr("unsee.audit.relearning.ITERATIONS", 1)
+
+    class Remote(NoText):
+        def bind(self, images, class_names):
+            bound, inner = super().bind(images, class_names), self._model.bind(images, class_names)
+            bound.zero_shot = inner.zero_shot
+            return bound
+
+    record = audit(runs / "lcs", Remote(model), data, parts=["relearning"])
+    assert record.relearned.method == "lcs"
+    assert record.image_queries > 20 * 2 * len(FORGET)
+
+
 class NoText:
     """A model that answers contexts alone, as a service might."""
 

@@ -119,10 +119,3 @@ def calibration_error(confidences: Floats, labels: Ints, bins: int = BINS) -> fl
     bin_of = np.minimum((sure * bins).astype(np.int64), bins - 1)
     gap = np.bincount(bin_of, right - sure, bins)  # per bin: images times (accuracy - confidence)
     return float(np.abs(gap).sum() / len(labels))
-
-
-def top_two_gap(confidences: Floats) -> Doubles:
-    """The confidence of the top answer minus that of the second. -> (n,)."""
-    two = np.partition(confidences, -2, axis=1)[:, -2:].astype(np.float64)
-    found: Doubles = two[:, 1] - two[:, 0]
-    return found

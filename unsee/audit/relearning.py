@@ -17,9 +17,10 @@ from unsee.errors import InputError
 from unsee.images import Images
 from unsee.methods.recorder import Recorder, Say
 from unsee.methods.rules import RULES, FixedRule
+from unsee.methods.serving import serve
 from unsee.methods.task import Fitted, Task, TunedContexts, make_task
 from unsee.metrics import answers, per_class_accuracy
-from unsee.models.black_box import BlackBox
+from unsee.models.black_box import BlackBox, bind
 from unsee.runs.audit_record import Relearned
 from unsee.seeds import stream
 from unsee.settings import Value
@@ -97,10 +98,10 @@ def _task(subject: Subject, model: BlackBox, shots: int) -> Task:
 
 def _accuracy(subject: Subject, model: BlackBox, fitted: Fitted, images: Images) -> Doubles:
     """Accuracy of each class under the fresh prompt, through the rule that answers are served by, if there is one."""
-    from unsee.models.black_box import bind
-
     p: Floats = fitted.confidences(bind(model, images, subject.data.class_names))
     subject.ledger.image_queries += len(images)
-    if isinstance(subject.fitted, FixedRule):
+    if isinstance(subject.fitted, TunedContexts):
+        p = serve(p, subject.forget, subject.fitted.rule)
+    elif isinstance(subject.fitted, FixedRule):
         p = RULES[subject.task.settings.method](p, subject.forget, stream(subject.seed, "gate"))
     return per_class_accuracy(answers(p), images.labels, len(subject.forget))
