@@ -23,8 +23,8 @@ from unsee.methods.objective import Objective
 from unsee.methods.presets import resolve
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import make_origin, make_task
-from unsee.models.black_box import bind
 from unsee.metrics import answers, entropy, scores
+from unsee.models.black_box import bind
 from unsee.seeds import stream
 from unsee.types import Ledger
 
