@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from unsee.runs.audit_record import AuditRecord
 from unsee.runs.records import RECORDS
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -14,7 +15,7 @@ def schemas() -> dict[str, str]:
     """The schema of each file of a run folder as JSON text, by the name of the schema's own file."""
     return {
         f"{Path(name).stem}.schema.json": json.dumps(record.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
-        for name, record in RECORDS.items()
+        for name, record in (RECORDS | {"audit.json": AuditRecord}).items()
     }
 
 

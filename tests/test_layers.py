@@ -19,7 +19,7 @@ RANKS = {
     1: {"data", "models"},
     2: {"methods"},
     3: {"runs"},
-    4: {"tuner", "results"},
+    4: {"tuner", "results", "audit"},
     5: {"sweeps", "bench"},
     6: {"paper"},
     7: {"cli", "__init__"},

@@ -19,6 +19,11 @@ SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
 OPTIMIZERS = ("adam", "sgd")
 RATE_UNITS = ("token-std", "absolute")
 APPLIES_TO = ("all", "forgotten")
+# What is asked of answers to forgotten images: that they are uniform (the paper's), as a label mask makes them, or not
+# the true class; or that they are uniform as far as the classes to keep allow.
+GOALS = ("entropy", "mask", "push", "constrained")
+# What is done to answers before they leave; the rules are in `methods/serving.py`.
+SERVED_AS = ("as-is", "two-digits", "one-digit", "top-label", "mask", "mask-top-label", "gate", "temperature")
 STEP_SIZES = ("csa", "tpa", "library")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
 # A run may be continued with more of these; all other settings say what the run is.
@@ -31,6 +36,8 @@ _CHOICES = {
     "optimizer": OPTIMIZERS,
     "rate_unit": RATE_UNITS,
     "applies_to": APPLIES_TO,
+    "goal": GOALS,
+    "serve": SERVED_AS,
 }
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
@@ -45,6 +52,8 @@ _NOT_NEGATIVE = (
     "batch",
     "views",
     "difference",
+    "keep_within",
+    "slack",
 )
 
 
@@ -72,6 +81,9 @@ class Settings:
     origin: str = "mean"  # or a phrase such as "a photo of a"
     memorize_weight: float = 1.0
     forget_weight: float = 1.0
+    goal: str = "entropy"  # of answers to forgotten images; or "mask", "push", "constrained"
+    keep_within: float = 0.02  # goal=constrained: by how much Acc_mem may be below that of the plain prompt
+    slack: float = 0.0  # H that may be given up for answers that tell less of forgotten images
     validate: str = "every"  # candidate; or "generation" (its best); "first" (of each); k (every k-th); "loss" (none)
     merit: str = "h"  # validation score to choose by; "acc_mem" for methods that do not try to forget
     rate: float = 0.1  # of descents
@@ -88,6 +100,7 @@ class Settings:
     embedding_weight: float = 0.0  # of the loss on class embeddings, for those there are none of
     tau: float = 0.07  # its temperature
     applies_to: str = "all"  # names that get the contexts; or "forgotten": the kept ones stay under the template
+    serve: str = "as-is"  # what is done to answers under the prompt before they leave
     template: str = "a photo of a {}."
     stop_when_stalled: bool = False
     skip_bad_images: bool = False
@@ -121,6 +134,21 @@ class Settings:
             raise InputError(f"with_images is a share between 0 and 1, not {self.with_images}")
         if self.applies_to != "all" and self.parametrization == "none":
             raise InputError(f"applies_to is about tuned prompts; method {self.method!r} tunes none")
+        if self.goal != "entropy" and self.parametrization == "none":
+            raise InputError(f"goal is about tuned prompts; method {self.method!r} tunes none")
+        if self.serve != "as-is" and self.parametrization == "none":
+            raise InputError(f"serve is about tuned prompts; method {self.method!r} tunes none")
+        if (self.goal == "constrained" or self.slack > 0) and self.validate == "loss":
+            what = "goal=constrained" if self.goal == "constrained" else f"slack={self.slack:g}"
+            raise InputError(f"{what} chooses by validation scores; it does not go with validate=loss")
+        if self.goal in ("mask", "constrained") and (self.batch or self.views):
+            raise InputError(
+                f"goal={self.goal} compares with the plain prompt's answers to all shots; it needs batch=0 and views=0"
+            )
+        if self.goal == "constrained" and self.slack > 0:
+            raise InputError("goal=constrained has its own way to choose; it does not go with slack")
+        if self.slack > 0 and self.parametrization == "none":
+            raise InputError(f"slack is about tuned prompts; method {self.method!r} tunes none")
         if self.merit not in ("h", "acc_mem"):
             raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         rule = self.validate

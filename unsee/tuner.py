@@ -127,6 +127,7 @@ class PromptTuner:
             card.fingerprint,
             self.settings_.template,
             self.fitted_.applies_to,
+            self.fitted_.rule,
         )
 
     @property

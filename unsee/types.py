@@ -93,6 +93,30 @@ class Ledger:
 
 
 @dataclass(frozen=True)
+class TradeOff:
+    """What a candidate forgets and keeps, on the images to tune and to validate on together.
+
+    These are twice as many as the images to validate on alone, and tell more reliably what is kept on test images.
+    """
+
+    err_for: float
+    acc_mem: float
+    entropy: float  # of answers to forgotten images, 1 = uniform
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A prompt that was tried and validated, for the Pareto front."""
+
+    generation: int
+    index: int  # in its generation
+    loss: float
+    valid: Scores  # on the validation images alone
+    trade_off: TradeOff
+    contexts: Floats  # (m, D)
+
+
+@dataclass(frozen=True)
 class Generation:
     """One step of a run: enough to replay the search without asking the model again."""
 
@@ -103,5 +127,7 @@ class Generation:
     valid: Scores | None = None  # best validation scores so far
     partial: bool = False  # the budget ended inside this generation
     validated: dict[int, Scores] = field(default_factory=dict)  # of a partial generation: by candidate
+    trade_offs: dict[int, TradeOff] = field(default_factory=dict)  # the same
+    entered: tuple[Candidate, ...] = field(default=(), compare=False)  # the Pareto front, in this generation
     ledger: dict[str, int] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)  # of the run so far, earlier parts included

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from unsee.methods.objective import Objective
 from unsee.methods.presets import resolve
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import make_origin, make_task
+from unsee.metrics import answers, entropy, scores
 from unsee.models.black_box import bind
 from unsee.seeds import stream
 from unsee.types import Ledger
@@ -179,8 +180,10 @@ def test_only_memorise_never_sees_a_forgotten_image(model, data):
     assert len(task.batches.shots.labels) == 12
 
 
-def test_the_slope_of_a_batch_is_that_of_its_black_box_loss(model, data):
-    task = make_task(model, data, FORGET, "coop", "paper", 0, {"shots": 2, "batch": 8, "origin": "mean"})
+@pytest.mark.parametrize("goal", ["entropy", "push"])
+def test_the_slope_of_a_batch_is_that_of_its_black_box_loss(model, data, goal):
+    given = {"shots": 2, "batch": 8, "origin": "mean", "goal": goal}
+    task = make_task(model, data, FORGET, "coop", "paper", 0, given)
     origin, objective = make_origin(task.settings, model), Objective(task, Ledger())
     slope = LossSlope(task, origin.shape)(origin.ravel(), 0)
     along = (slope / np.linalg.norm(slope)).reshape(origin.shape)
@@ -213,17 +216,43 @@ def test_differences_are_long_enough_for_half_precision(demo_features):
     assert task.settings.difference * model.card.token_std >= 100 * spacing
 
 
-def test_a_population_asked_in_parts_has_the_same_losses(model, data, monkeypatch):
-    task = make_task(model, data, FORGET, "lcs", "paper", 0, {"shots": 2})
+@pytest.mark.parametrize("validate", ["every", "generation", "3"])
+def test_a_population_asked_in_parts_has_the_same_losses_and_trade_offs(model, data, monkeypatch, validate):
+    task = make_task(model, data, FORGET, "lcs", "paper", 0, {"shots": 2, "validate": validate})
     contexts = task.parametrization.contexts(task.search().ask())
     whole = Objective(task, Ledger()).evaluate(contexts, slice(0, 20), Evaluated())
     ledger = Ledger()
     parts = Objective(task, ledger)
-    monkeypatch.setattr(objectives, "ANSWER_BYTES", 4 * 40 * 10 * 3)  # three candidates
+    asked = len(parts.images.labels)
+    monkeypatch.setattr(objectives, "ANSWER_BYTES", 4 * asked * 10 * 3)  # three candidates
     found = parts.evaluate(contexts, slice(0, 20), Evaluated())
     assert np.allclose(found.losses, whole.losses, rtol=1e-6)
     assert found.valid == whole.valid
-    assert ledger.image_queries == 20 * 40
+    assert set(found.trade_offs) == set(whole.trade_offs) == set(found.valid)
+    for i, mine in found.trade_offs.items():
+        assert astuple(mine) == pytest.approx(astuple(whole.trade_offs[i]), rel=1e-5)
+    assert ledger.image_queries == 20 * asked + (0 if validate == "every" else 20 * len(found.valid))
     first = parts.evaluate(contexts, slice(0, 7), Evaluated())
     rest = parts.evaluate(contexts, slice(7, 20), first)
     assert np.array_equal(rest.losses, found.losses), "where a budget cuts a generation changes no bit"
+
+
+def test_trade_offs_of_a_method_with_batches_are_those_on_validation_images(model, data):
+    task = make_task(model, data, FORGET, "coop", "paper", 0, {"shots": 2, "batch": 6, "origin": "mean"})
+    contexts = make_origin(task.settings, model)[None]
+    found = Objective(task, Ledger()).evaluate(contexts, slice(0, 1), Evaluated()).trade_offs[0]
+    images = task.bind_images(task.split.valid)
+    p, gone = images.confidences(contexts)[0], task.forget[images.labels]
+    right = scores(answers(p), images.labels, task.forget)
+    assert astuple(found) == pytest.approx((right.err_for, right.acc_mem, entropy(p[gone]).mean()), abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["coop", "cbbt-own"])
+def test_goals_go_with_batches_unless_they_need_all_shots(model, data, method):
+    given = {"shots": 2, "batch": 6, "views": 2, "iterations": 2} | ({"population": 5} if method == "cbbt-own" else {})
+    fitted = PromptTuner(FORGET, method, preset="paper", goal="push", **given).fit(model, data)
+    plain = PromptTuner(FORGET, method, preset="paper", **given).fit(model, data)
+    assert fitted.history_[0].losses[0] != plain.history_[0].losses[0]
+    for goal in ("mask", "constrained"):
+        with pytest.raises(InputError, match=f"goal={goal} .* batch=0 and views=0"):
+            make_task(model, data, FORGET, method, "paper", 0, given | {"goal": goal})

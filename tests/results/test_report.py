@@ -194,7 +194,7 @@ def test_charts_and_tables_are_written_beside_the_page_on_request(runs, tmp_path
     assert main([str(a) for a in (*arguments, "png, svg,csv,tex", "--json")]) == 0
     found = json.loads(capsys.readouterr().out)
     names = {path.name for path in (tmp_path / "new").iterdir()}
-    charts = {f"page-{name}.{kind}" for name in ("curves", "classes", "confusion") for kind in ("png", "svg")}
+    charts = {f"page-{name}.{kind}" for name in ("curves", "front", "classes", "confusion") for kind in ("png", "svg")}
     assert names == charts | {"page.html", "page.csv", "page-runs.csv", "page-classes.csv", "page.tex"}
     assert found["report"] == str(tmp_path / "new" / "page.html")
     assert {*found["also"], found["report"]} == {str(tmp_path / "new" / name) for name in names}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from unsee.cli.audits import audit, pick
 from unsee.cli.inspect import bench, data, models, report
 from unsee.cli.runs import classify, evaluate, forget, resume
 from unsee.cli.studies import compare, reproduce
@@ -24,7 +25,7 @@ def cli() -> None:
     """
 
 
-for command in (forget, resume, evaluate, classify, compare, report, reproduce, bench, data, models):
+for command in (forget, resume, evaluate, classify, audit, pick, compare, report, reproduce, bench, data, models):
     cli.add_command(command)
 
 

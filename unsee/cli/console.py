@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from unsee.models.catalogue import ModelFamily
     from unsee.paper.experiments import Experiment
     from unsee.paper.reproduce import Reproduced, SweepWatch
+    from unsee.results.tables import TextTable
     from unsee.runs.evaluation import Evaluation
     from unsee.runs.prompt import Answer, Prompt
     from unsee.runs.records import ResultRecord
@@ -131,7 +132,9 @@ class Console:
         """Methods side by side, in points."""
         if self.as_json:
             rows = [row.as_dict() for row in found.methods]
-            self._json({"title": title, "image_queries": found.image_queries, "rows": rows})
+            audits = [row.as_dict() for row in found.audits]
+            more = {"audits": audits, "served": [row.as_dict() for row in found.served]}
+            self._json({"title": title, "image_queries": found.image_queries, "rows": rows} | more)
             return
         self._out.print(title, soft_wrap=True)
         self._out.print(
@@ -156,6 +159,11 @@ class Console:
                 f"{row.seconds:.0f}",
             )
         self._out.print(table)
+        if found.audits:
+            from unsee.results.audits import audits_table, served_table
+
+            self._text_table(audits_table(found.audits))
+            self._text_table(served_table(found.served))
         self._out.print(f"mean ± standard deviation over {found.methods[0].seeds} seeds, in points")
 
     def experiments(self, known: Sequence[Experiment]) -> None:
@@ -198,12 +206,7 @@ class Console:
         for each in found:
             given = tabulate(each)
             self._out.print(f"\n{given.title}", soft_wrap=True)
-            table = Table()
-            for i, name in enumerate(given.header):
-                table.add_column(name, justify="right" if given.numeric(i) else "left")
-            for row in given.rows:
-                table.add_row(*row)
-            self._out.print(table)
+            self._text_table(given)
             for note in given.notes:
                 self._out.print(note, soft_wrap=True)
         self._out.print("mean ± standard deviation over seeds, in points")
@@ -218,6 +221,14 @@ class Console:
             return
         for name, path in (("report", page), *(("also", path) for path in also)):
             self._out.print(f"{name}: {path}", soft_wrap=True)
+
+    def show(self, content: Mapping[str, Any], parts: Sequence[str | Table]) -> None:
+        """Sentences and tables for a person, or the whole content for a program."""
+        if self.as_json:
+            self._json(content)
+            return
+        for part in parts:
+            self._out.print(part, soft_wrap=isinstance(part, str))
 
     def timings(self, found: Mapping[str, Any]) -> None:
         """The benchmark's table."""
@@ -303,6 +314,14 @@ class Console:
         for name, scores in rows:
             if scores is not None:
                 table.add_row(name, *(f"{100 * value:.2f}" for value in (scores.h, scores.err_for, scores.acc_mem)))
+        self._out.print(table)
+
+    def _text_table(self, given: TextTable) -> None:
+        table = Table()
+        for i, name in enumerate(given.header):
+            table.add_column(name, justify="right" if given.numeric(i) else "left")
+        for row in given.rows:
+            table.add_row(*row)
         self._out.print(table)
 
     def _json(self, content: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from unsee.errors import InputError
 if TYPE_CHECKING:
     from unsee.cli.console import Console
     from unsee.models.black_box import BlackBox
+    from unsee.runs.records import ConfigRecord
     from unsee.settings import Value
     from unsee.types import Data
 
@@ -160,3 +161,16 @@ def read_seeds(text: str) -> list[int]:
     except ValueError:
         raise InputError(f"--seeds are whole numbers separated by commas, not {text!r}") from None
     return list(dict.fromkeys(seeds))
+
+
+def reload_run(
+    run: Path, model: str | None, data: str | None, console: Console, data_dir: Path | None, **where: Any
+) -> tuple[ConfigRecord, Data, BlackBox]:
+    """A run's config, its data divided as it was then, and its model."""
+    from unsee.runs.folder import read_config
+
+    config = read_config(run)
+    name = config.data.name if data is None else stable_name(data)
+    images = read_data(name, config.data.split_seed, data_dir)
+    images = without_bad_images(images, config.settings.skip_bad_images, console)
+    return config, images, read_model(model or config.model.name, console, **where)

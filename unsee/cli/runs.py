@@ -15,18 +15,18 @@ from unsee.cli.options import (
     make_console,
     read_data,
     read_model,
+    reload_run,
     shared,
-    stable_name,
     without_bad_images,
 )
 from unsee.errors import InputError
 from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
+from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
-    from unsee.models.black_box import BlackBox, BoundImages
-    from unsee.runs.records import ConfigRecord
+    from unsee.models.black_box import BoundImages
     from unsee.tuner import PromptTuner
     from unsee.types import Data
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 @click.option("--model", default="mini", show_default=True, help=MODEL_HELP)
 @click.option("--method", default="lcs", show_default=True, type=click.Choice(list(METHODS)), help="How to tune.")
 @click.option("--preset", default="tuned", show_default=True, type=click.Choice(PRESETS), help="Sizes to use.")
+@click.option("--goal", type=click.Choice(GOALS), help="What to ask of forgotten images' answers.  [default: entropy]")
+@click.option("--serve", type=click.Choice(SERVED_AS), help="What is done to answers before they leave.")
 @click.option("--shots", type=int, help="Images per class to tune on; as many again to validate.")
 @click.option("--iterations", type=int, help="Generations of the search.")
 @click.option("--budget", type=int, help="The most candidates to try, a hard limit.")
@@ -51,6 +53,8 @@ def forget(
     model: str,
     method: str,
     preset: str,
+    goal: str | None,
+    serve: str | None,
     shots: int | None,
     iterations: int | None,
     budget: int | None,
@@ -77,7 +81,14 @@ def forget(
     console = make_console(as_json)
     out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
     check_free(out, overwrite)
-    own = {"shots": shots, "iterations": iterations, "budget": budget, "skip_bad_images": skip_bad_images}
+    own = {
+        "goal": goal,
+        "serve": serve,
+        "shots": shots,
+        "iterations": iterations,
+        "budget": budget,
+        "skip_bad_images": skip_bad_images,
+    }
     settings = join_settings(pairs, own)
     tuner = PromptTuner(read_names(names), method, preset=preset, seed=seed, **settings)
     skip = bool(settings.get("skip_bad_images"))
@@ -113,7 +124,7 @@ def resume(
     from unsee.tuner import PromptTuner
 
     console = make_console(as_json)
-    config, images, loaded = _reload(run, model, data, console, data_dir, **where)
+    config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     tuner = PromptTuner.from_config(config)
     test = bind(loaded, images.test)
     with console.tuning() as watch:
@@ -138,7 +149,7 @@ def evaluate(
 
     console = make_console(as_json)
     prompt = load_prompt(run)
-    config, images, loaded = _reload(run, model, data, console, data_dir, **where)
+    config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     prompt.check(loaded)
     if images.class_names != prompt.class_names:
         raise InputError(f"the data's classes are not the run's: {', '.join(prompt.class_names[:8])}, …")
@@ -171,16 +182,3 @@ def _finish(tuner: PromptTuner, images: Data, test: BoundImages, out: Path, cons
         console.say(f"skipped: {error}")
     result = tuner.finish(out, test, images.train.subset(tuner.config_.split.train))
     console.result(result, out, len(images.test))
-
-
-def _reload(
-    run: Path, model: str | None, data: str | None, console: Console, data_dir: Path | None, **where: Any
-) -> tuple[ConfigRecord, Data, BlackBox]:
-    """A run's config, its data divided as it was then, and its model."""
-    from unsee.runs.folder import read_config
-
-    config = read_config(run)
-    name = config.data.name if data is None else stable_name(data)
-    images = read_data(name, config.data.split_seed, data_dir)
-    images = without_bad_images(images, config.settings.skip_bad_images, console)
-    return config, images, read_model(model or config.model.name, console, **where)

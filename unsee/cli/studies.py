@@ -47,6 +47,8 @@ threads_option = click.option(
 @click.option("--methods", default="all", show_default=True, help="Methods, separated by commas.")
 @click.option("--model", default="mini", show_default=True, help=MODEL_HELP)
 @click.option("--preset", default="tuned", show_default=True, type=click.Choice(PRESETS), help="Sizes to use.")
+@click.option("--goals", default="", metavar="GOAL,GOAL…", help="Tune prompts by each of these goals, a row each.")
+@click.option("--audit", "audited", is_flag=True, help="Also what the answers of each method still tell.")
 @shared("seeds", "out", "set", *MODEL_OPTIONS)
 def compare(
     data: str,
@@ -55,6 +57,8 @@ def compare(
     seeds: str,
     model: str,
     preset: str,
+    goals: str,
+    audited: bool,
     out: Path,
     pairs: Sequence[str],
     as_json: bool,
@@ -75,7 +79,16 @@ def compare(
     workspace = Workspace(loaded, images, out)
     with console.tuning() as watch:
         found = run_comparison(
-            workspace, forget, chosen, numbers, preset=preset, settings=settings, say=console.say, watch=watch
+            workspace,
+            forget,
+            chosen,
+            numbers,
+            preset=preset,
+            settings=settings,
+            goals=[goal.strip() for goal in goals.split(",") if goal.strip()],
+            audited=audited,
+            say=console.say,
+            watch=watch,
         )
     title = f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})"
     console.comparison(found, title)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from unsee.errors import RunError
+from unsee.methods.front import flattest, pick
 from unsee.methods.objective import Objective, warn_if_names_unknown
 from unsee.methods.recorder import Recorder, state_of
 from unsee.methods.search import Search, Stalls
 from unsee.methods.task import Task, TunedContexts
+from unsee.types import Candidate
 
 
 def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
@@ -30,7 +32,31 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
         raise RunError("the run has no candidate yet")
     if recorder.best.scores is None:  # chosen by loss
         recorder.best.scores = objective.validate(recorder.best.kept)
-    return TunedContexts(recorder.best.kept, task.applies_to, task.settings.template)
+    if task.settings.goal == "constrained" or task.settings.slack > 0:
+        _choose_again(task, recorder)
+    settings = task.settings
+    return TunedContexts(recorder.best.kept, task.applies_to, settings.template, task.forget, settings.serve)
+
+
+def _choose_again(task: Task, recorder: Recorder) -> None:
+    """Chooses from all that was validated by another rule than the best H: by goal "constrained", or with `slack`."""
+    constrained = task.settings.goal == "constrained"
+    chosen = _within(task, recorder) if constrained else flattest(recorder.front, task.settings.slack)
+    recorder.best.kept = chosen.contexts
+    recorder.best.scores = chosen.valid
+
+
+def _within(task: Task, recorder: Recorder) -> Candidate:
+    """What forgets most among candidates that keep enough."""
+    floor = task.plain_acc_mem() - task.settings.keep_within
+    best = max((c.trade_off.acc_mem for c in recorder.front), default=0.0)
+    if best < floor:
+        recorder.warn(
+            f"no candidate keeps Acc_mem within {100 * task.settings.keep_within:g} points of the plain prompt's "
+            f"on the images to tune and validate on ({100 * (floor + task.settings.keep_within):.1f} %); "
+            "the closest was taken"
+        )
+    return pick(recorder.front, acc_mem=max(0.0, min(best, floor)))
 
 
 def _stalled(task: Task, search: Search) -> bool:

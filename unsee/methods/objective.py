@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,15 +12,23 @@ from unsee.images import in_batches
 from unsee.methods.losses import embedding_loss, forgetting_loss
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import Task
-from unsee.metrics import answers, near_chance, scores
+from unsee.metrics import answers, entropy, near_chance, scores
 from unsee.models.black_box import BoundImages, Metered
-from unsee.types import Doubles, Floats, Ints, Ledger, Scores
+from unsee.types import Doubles, Floats, Ints, Ledger, Scores, TradeOff
 
 if TYPE_CHECKING:
     from unsee.models.white_box import ClassEmbeddings
 
 
 ANSWER_BYTES = 256 * 2**20  # of the answers to one part of a large population
+
+
+class _Answered(NamedTuple):
+    """What counts of a candidate's answers to some images; much smaller than the confidences themselves."""
+
+    top: Ints  # (n,), the class each image is taken for
+    labels: Ints  # (n,)
+    flat: Doubles  # entropy of the answers to images of forgotten classes
 
 
 class Objective:
@@ -42,6 +51,7 @@ class Objective:
             self._valid = Metered(task.bind_images(task.split_rows[1]), ledger)
         else:
             self._train, self._valid = (Metered(task.bind_images(rows), ledger) for rows in task.split_rows)
+        self._goal = task.goal(task.split_rows[0])
         self._ledger = ledger
         self._train.check_room(task.settings.contexts)
 
@@ -57,7 +67,7 @@ class Objective:
         round differently in batches of another size, and a run that is cut and resumed must end with the same bits.
         """
         settings = self._settings
-        new, found = self._ask(contexts, rows)
+        new, tuned_on, checked_on = self._ask(contexts, rows)
         if self._embeddings is not None:
             new += settings.embedding_weight * embedding_loss(
                 self._embeddings.under(contexts)[rows],
@@ -69,23 +79,29 @@ class Objective:
         if not np.isfinite(new).all():
             raise ModelError("the model's answers give a NaN or infinite loss")
         losses = np.concatenate([known.losses, new])
-        if self._every:
-            return Evaluated(losses, dict(known.valid) | found)
+        valid, trade_offs = dict(known.valid), dict(known.trade_offs)
         chosen = self._to_validate(losses, rows)
-        return Evaluated(losses, {i: known.valid.get(i) or self.validate(contexts[i]) for i in chosen})
+        for i in chosen:
+            if i not in valid:
+                seen = checked_on.get(i) or self._ask_to_validate(contexts[i])
+                parts = [tuned_on[i], seen] if i in tuned_on else [seen]
+                valid[i], trade_offs[i] = self._score(seen), self._weigh(parts)
+        return Evaluated(losses, {i: valid[i] for i in chosen}, {i: trade_offs[i] for i in chosen if i in trade_offs})
 
-    def _ask(self, contexts: Floats, rows: slice) -> tuple[Doubles, dict[int, Scores]]:
-        """Losses of these rows on images, and their validation scores where one question serves both.
+    def _ask(self, contexts: Floats, rows: slice) -> tuple[Doubles, dict[int, _Answered], dict[int, _Answered]]:
+        """Losses of these rows, and what they answered to images to tune on and, where asked with them, to validate on.
 
         A large population is asked in parts, so that the answers in memory are at most `ANSWER_BYTES`. Where the parts
-        end depends on sizes alone, not on the rows.
+        end depends on sizes alone, not on the rows. A batch is not remembered: candidates of other steps were asked
+        about other images, and trade-offs are compared across steps.
         """
-        losses, found = np.zeros(rows.stop - rows.start), dict[int, Scores]()
+        losses = np.zeros(rows.stop - rows.start)
+        tuned_on, checked_on = dict[int, _Answered](), dict[int, _Answered]()
         if self._blind:
-            return losses, found
+            return losses, tuned_on, checked_on
         settings, asked = self._settings, self._images_of_this_step()
         labels = self._train_labels if self._every else asked.bound.labels
-        size = max(1, ANSWER_BYTES // (4 * len(asked.bound.images) * len(self._forget)))
+        size, n = max(1, ANSWER_BYTES // (4 * len(asked.bound.images) * len(self._forget))), len(labels)
         for part in in_batches(len(contexts), size):
             first, last = max(rows.start, part.start), min(rows.stop, part.stop)
             if first >= last:
@@ -94,11 +110,14 @@ class Objective:
                 contexts[part.start : part.stop], slice(first - part.start, last - part.start)
             )
             losses[first - rows.start : last - rows.start] = forgetting_loss(
-                log_p[:, : len(labels)], labels, self._forget, settings.memorize_weight, settings.forget_weight
+                log_p[:, :n], labels, self._forget, settings.memorize_weight, settings.forget_weight, self._goal
             )
-            if self._every:
-                found |= {first + i: self._score(row) for i, row in enumerate(answers(log_p[:, len(labels) :]))}
-        return losses, found
+            for i, row in enumerate(log_p, first):
+                if self._batches is None and settings.validate != "loss":
+                    tuned_on[i] = self._read(row[:n], labels)
+                if self._every:
+                    checked_on[i] = self._read(row[n:], self._valid_labels)
+        return losses, tuned_on, checked_on
 
     def _images_of_this_step(self) -> Metered:
         batches, ledger = self._batches, self._ledger
@@ -112,8 +131,11 @@ class Objective:
 
     def validate(self, contexts: Floats) -> Scores:
         """Validation scores of one prompt (m, D)."""
+        return self._score(self._ask_to_validate(contexts))
+
+    def _ask_to_validate(self, contexts: Floats) -> _Answered:
         log_p = self._valid.log_confidences(contexts[None], slice(0, 1))[0]
-        return self._score(answers(log_p[-len(self._valid_labels) :]))
+        return self._read(log_p[-len(self._valid_labels) :], self._valid_labels)
 
     def _to_validate(self, losses: Doubles, rows: slice) -> list[int]:
         """Which candidates of the generation so far, by the rule of setting `validate`."""
@@ -129,8 +151,18 @@ class Objective:
         first = self._ledger.candidates - rows.start  # candidates of earlier generations
         return [i for i in range(rows.stop) if (first + i) % int(rule) == 0]
 
-    def _score(self, found: Ints) -> Scores:
-        return scores(found, self._valid_labels, self._forget)
+    def _read(self, log_p: Floats, labels: Ints) -> _Answered:
+        """What counts of one candidate's answers. log_p (n, C), labels (n,)."""
+        return _Answered(answers(log_p), labels, entropy(np.exp(log_p[self._forget[labels]])))
+
+    def _score(self, seen: _Answered) -> Scores:
+        return scores(seen.top, seen.labels, self._forget)
+
+    def _weigh(self, parts: Sequence[_Answered]) -> TradeOff:
+        """What a candidate forgets and keeps on all images it was asked about."""
+        top, labels, flat = (np.concatenate([getattr(part, name) for part in parts]) for name in _Answered._fields)
+        found = scores(top, labels, self._forget)
+        return TradeOff(found.err_for, found.acc_mem, float(flat.mean()) if len(flat) else 0.0)
 
 
 def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from unsee.methods.front import front_of, offer
 from unsee.methods.search import Search, Stateful
 from unsee.settings import Settings
-from unsee.types import Doubles, Floats, Generation, Ledger, Scores, State
+from unsee.types import Candidate, Doubles, Floats, Generation, Ledger, Scores, State, TradeOff
 
 Watch = Callable[[Generation, Settings], None]  # called after every generation
 Say = Callable[[str], None]
@@ -37,6 +38,7 @@ class Evaluated:
 
     losses: Doubles = field(default_factory=lambda: np.zeros(0))  # (b,)
     valid: Mapping[int, Scores] = field(default_factory=dict)
+    trade_offs: Mapping[int, TradeOff] = field(default_factory=dict)  # of the same candidates
 
 
 @dataclass
@@ -83,7 +85,9 @@ class Recorder:
         self.history: list[Generation] = [] if journal is None else list(journal.history)
         self.warnings: list[str] = []
         self.state: Mapping[str, Any] = {}  # of a search or trainer that is not replayed
+        self.front: tuple[Candidate, ...] = ()  # trade-offs between forgetting and keeping found so far
         self._settled = BestSoFar("")  # the best before a generation that the budget cut
+        self._settled_front: tuple[Candidate, ...] = ()
         self._pending: tuple[Doubles, Evaluated] | None = None  # its candidates, and what is known of them
         self._journal, self._watch, self._say = journal, watch, say
         self._read_history()
@@ -137,7 +141,7 @@ class Recorder:
             if generation.chosen is not None:
                 chosen = (z, generation.chosen)
             if generation.partial:
-                self._pending = z, Evaluated(generation.losses, generation.validated)
+                self._pending = z, Evaluated(generation.losses, generation.validated, generation.trade_offs)
             else:
                 search.tell(z, generation.losses)
         self.best.kept = None if chosen is None else contexts_of(chosen[0])[chosen[1]].copy()
@@ -165,16 +169,24 @@ class Recorder:
         chosen = self.best.offer(evaluated)
         if chosen is not None and contexts is not None:
             self.best.kept = contexts[chosen].copy()
+        number = self.ledger.generations + partial
+        entered: tuple[Candidate, ...] = ()
+        if contexts is not None:
+            self.front, entered = offer(
+                self._settled_front, number, evaluated.losses, evaluated.valid, evaluated.trade_offs, contexts
+            )
         if not partial:
-            self._settled = self.best
+            self._settled, self._settled_front = self.best, self.front
         return Generation(
-            number=self.ledger.generations + partial,
+            number=number,
             losses=evaluated.losses,
             candidates=self.ledger.candidates,
             chosen=chosen,
             valid=self.best.scores,
             partial=partial,
             validated=dict(evaluated.valid) if partial else {},
+            trade_offs=dict(evaluated.trade_offs) if partial else {},
+            entered=entered,
         )
 
     def append(self, generation: Generation, state: Mapping[str, Any] | None = None) -> None:
@@ -193,11 +205,15 @@ class Recorder:
         self.ledger = Ledger(**(self.history[-1].ledger if self.history else {}))
         self.best = BestSoFar("loss" if self.settings.validate == "loss" else self.settings.merit)
         self._settled = self.best
+        self.front, self._settled_front = (), ()
         self._started = time.perf_counter()
         for generation in self.history:
             if generation.partial:
-                self._settled = replace(self.best)
+                self._settled, self._settled_front = replace(self.best), self.front
             self.best.recall(generation)
+            self.front = front_of((*self.front, *generation.entered))
+        if not (self.history and self.history[-1].partial):
+            self._settled_front = self.front
 
 
 def state_of(search: Search, best: BestSoFar) -> State:

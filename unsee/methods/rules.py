@@ -15,7 +15,7 @@ from unsee.methods.null_space import NULL_SPACES, project_classifier
 from unsee.methods.objective import warn_if_names_unknown
 from unsee.methods.recorder import Evaluated, Recorder
 from unsee.methods.task import Fitted, Task
-from unsee.metrics import answers, scores
+from unsee.metrics import answers, mask_confidences, scores
 from unsee.models.black_box import BoundImages
 from unsee.seeds import stream
 from unsee.types import Floats, Mask
@@ -27,10 +27,7 @@ def _plain(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
 
 def _mask(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
     """Forgotten names dropped from the label list, the rest made to sum to 1 again."""
-    kept: Floats = np.where(forget, 0, p).astype(np.float32)
-    total = kept.sum(axis=1, keepdims=True)
-    share: Floats = np.where(total > 0, kept / np.maximum(total, 1e-38), ~forget / (~forget).sum()).astype(np.float32)
-    return share
+    return mask_confidences(p, forget)
 
 
 def _gate(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:

@@ -30,9 +30,12 @@ from unsee.methods.contexts import (
     phrase_origin,
 )
 from unsee.methods.descent import DECAY, Adam, ForwardDifferences, GradientDescent, Optimizer, Sgd, Slope, TwoSided
+from unsee.methods.losses import Goal, memorize_loss
 from unsee.methods.presets import resolve
 from unsee.methods.search import RandomSearch, Search
-from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind
+from unsee.methods.serving import serve
+from unsee.metrics import answers, mask_confidences, scores
+from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind, safe_log
 from unsee.seeds import stream
 from unsee.settings import Settings, Value
 from unsee.types import Card, Data, Floats, Ints, Mask
@@ -49,15 +52,17 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TunedContexts:
-    """The contexts with the best validation score, and the names they apply to (None: all)."""
+    """The contexts with the best validation score, the names they apply to (None: all), and how answers are served."""
 
     contexts: Floats  # (m, D)
     applies_to: tuple[str, ...] | None
     template: str  # of the other names
+    forget: Mask  # (C,)
+    rule: str = "as-is"
 
     def confidences(self, images: BoundImages) -> Floats:
         found: Floats = images.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
-        return found
+        return serve(found, self.forget, self.rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +149,29 @@ class Task:
         if not (s.batch or s.views):
             return None
         return ShotBatches(self.data.train.subset(self.loss_rows), self._bind, s.seed, s.batch, s.views)
+
+    def goal(self, rows: Ints) -> Goal:
+        """What is asked of answers to these rows; some goals are stated in terms of the plain prompt's answers."""
+        settings = self.settings
+        if self.blind or settings.goal in ("entropy", "push"):
+            return Goal(settings.goal)
+        images = bind(self.model, self.data.train.subset(rows))
+        plain = images.zero_shot(settings.template)
+        if plain is None:
+            raise InputError(f"goal={settings.goal} needs answers to a plain-text prompt; this model gives none")
+        if settings.goal == "mask":
+            return Goal("mask", target=mask_confidences(plain, self.forget))
+        kept = ~self.forget[images.labels]
+        plain_loss = memorize_loss(safe_log(plain[None, kept]), images.labels[kept])[0]
+        return Goal("constrained", allowed=float(plain_loss) - float(np.log1p(-min(settings.keep_within, 0.99))))
+
+    def plain_acc_mem(self) -> float:
+        """Acc_mem of the plain prompt on the images to tune and to validate on."""
+        images = bind(self.model, self.data.train.subset(self.tuning_rows))
+        plain = images.zero_shot(self.settings.template)
+        if plain is None:
+            raise InputError("Acc_mem of the plain prompt is not known: this model answers no plain-text prompt")
+        return scores(answers(plain), images.labels, self.forget).acc_mem
 
     def search(self) -> Search:
         """A fresh search over the blocks of the parametrization."""

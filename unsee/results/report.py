@@ -13,11 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from unsee.errors import InputError
 from unsee.files import write_bytes
+from unsee.results.audits import audits_table
 from unsee.results.summary import (
     FEW_RUNS,
     SeedGroup,
+    audit_rows,
     classes_table,
     curves,
+    fronts,
     group_by_seed,
     listed,
     runs_data,
@@ -67,6 +70,8 @@ def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
     figures = {}
     if parts := curves(groups):
         figures["curves"] = panels(parts, "candidates")
+    if trade_offs := fronts(groups):
+        figures["front"] = panels(trade_offs, "Acc_mem, %")
     for i, g in enumerate(groups):
         run = g.first
         figures[_key("classes", groups, i)] = bars(
@@ -98,6 +103,11 @@ def render(groups: Sequence[SeedGroup], figures: dict[str, Figure]) -> str:
         scores=scores_table(groups, f"Scores on the test images, in percent. Model: {models}"),
         curves=images.get("curves"),
         curves_alt=_curves_alt(curves(groups)),
+        front=images.get("front"),
+        front_alt=_front_alt(fronts(groups)),
+        audits=audits_table(rows, f"What answers still tell. Model: {models}")
+        if (rows := audit_rows(groups))
+        else None,
         averaged=sum(len(g.runs) for g in groups) > FEW_RUNS,
         groups=[_section(g, groups, i, images) for i, g in enumerate(groups)],
         runs=runs_table(groups, f"Every run of this page, in percent. Model: {models}"),
@@ -174,9 +184,26 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
         "confusion": images.get(_key("confusion", groups, i)),
         "picture": None if run.picture is None else _uri(run.picture, "image/png"),
         "entropy": (g.entropy("before"), g.entropy("after")),
+        "verdicts": [(r.result.seed, r.result.audit.verdict) for r in g.runs if r.result.audit is not None],
+        "serving": _serving(g),
         "ledger": _ledger(g),
         "config": json.dumps(config, indent=1, ensure_ascii=False),
     }
+
+
+def _serving(g: SeedGroup) -> TextTable | None:
+    """What answers tell under rules that a provider can add, of the first run that was audited."""
+    found = next((run.audit for run in g.runs if run.audit is not None), None)
+    if found is None:
+        return None
+    rows = []
+    for name, served in found.serving.items():
+        figures = (served.entropy, served.mutual_information, served.probe.get(16), served.auroc_probe)
+        scores = (served.scores.h, served.scores.err_for, served.scores.acc_mem)
+        cells = ["–" if x is None else f"{x:.2f}" for x in figures]
+        rows.append([name, *(f"{100 * x:.2f}" for x in scores), *cells])
+    header = ("served as", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe", "AUROC")
+    return TextTable(header, rows, f"Under rules that a provider can add, seed {found.seed}. Model: {g.first.model}")
 
 
 def _ledger(g: SeedGroup) -> TextTable:
@@ -202,9 +229,13 @@ def _beside(groups: Sequence[SeedGroup], figures: dict[str, Figure], also: Seque
     if "csv" in also:
         files |= {".csv": as_csv(scores_data(groups)).encode(), "-runs.csv": as_csv(runs_data(groups)).encode()}
         files |= {f"-{name}.csv": as_csv(table).encode() for name, table in classes.items()}
+        if rows := audit_rows(groups):
+            files["-audits.csv"] = as_csv(audits_table(rows)).encode()
     if "tex" in also:
         models = listed(list(dict.fromkeys(g.first.model for g in groups)))
         tables = [scores_table(groups, f"{_title(groups)}. Model: {models}")]
+        if rows := audit_rows(groups):
+            tables.append(audits_table(rows, f"What answers still tell. Model: {models}"))
         tables += [table for table in classes.values() if len(table.rows) <= MANY_CLASSES]  # more overflow a page
         files[".tex"] = "\n".join(["% needs \\usepackage{booktabs}", *map(as_latex, tables)]).encode()
     return files
@@ -219,6 +250,15 @@ def _key(what: str, groups: Sequence[SeedGroup], i: int) -> str:
 def _curves_alt(parts: Sequence[tuple[str, Sequence[Series]]]) -> str:
     lines = [f"{title} of {s.name} from {s.y[0]:.2f} to {s.y[-1]:.2f}" for title, series in parts for s in series[:8]]
     return "Line charts over candidates: " + "; ".join(lines) + "."
+
+
+def _front_alt(parts: Sequence[tuple[str, Sequence[Series]]]) -> str:
+    lines = [
+        f"{title} of {s.name} from {s.y[0]:.2f} at Acc_mem {s.x[0]:.1f} to {s.y[-1]:.2f} at {s.x[-1]:.1f}"
+        for title, series in parts
+        for s in series[:8]
+    ]
+    return "Line charts over Acc_mem: " + "; ".join(lines) + "."
 
 
 def _uri(content: bytes, kind: str) -> str:

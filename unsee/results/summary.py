@@ -14,6 +14,7 @@ import numpy as np
 from unsee.errors import RunError
 from unsee.methods.registry import METHODS
 from unsee.metrics import harmonic_mean
+from unsee.results.audits import AuditRow, summarize_audits
 from unsee.results.tables import Series, TextTable
 from unsee.runs.records import JournalLine, ResultRecord
 from unsee.runs.stored import StoredRun
@@ -116,6 +117,39 @@ class SeedGroup:
         """Counts of all runs together; None if no run kept its answers."""
         found = [counts for run in self.runs if (counts := run.confusion()) is not None]
         return (sum_of(before for before, _ in found), sum_of(after for _, after in found)) if found else None
+
+
+def fronts(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
+    """Trade-offs to pick from: Err_for and entropy over Acc_mem, one line per run (of many runs, each group's first).
+
+    Where forgetting is complete, Err_for is one point, and what is traded for Acc_mem is entropy.
+    """
+    each, found = sum(len(g.runs) for g in groups) <= FEW_RUNS, []
+    for title, key, scale in (("Err_for, %", "err_for", 100), ("entropy of forgotten images' answers", "entropy", 1)):
+        lines = []
+        for group in groups:
+            for run in group.runs if each else group.runs[:1]:
+                pairs = {(100 * c.trade_off.acc_mem, scale * getattr(c.trade_off, key)) for c in run.front}
+                name = group.name if len(group.runs) == 1 else f"{group.name}, seed {run.result.seed}"
+                if outer := _outer(sorted(pairs)):
+                    lines.append(Series(name, [x for x, _ in outer], [y for _, y in outer]))
+        found.append((title, lines))
+    return [(title, lines) for title, lines in found if lines]
+
+
+def _outer(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of points sorted by x, those that none to their right is as high as."""
+    found: list[tuple[float, float]] = []
+    for point in reversed(points):
+        if not found or point[1] > found[0][1]:
+            found.insert(0, point)
+    return found
+
+
+def audit_rows(groups: Sequence[SeedGroup]) -> list[AuditRow]:
+    """The audits of each group whose runs were audited."""
+    found = [(g.name, [run.result.audit for run in g.runs if run.result.audit is not None]) for g in groups]
+    return [summarize_audits(name, audits) for name, audits in found if audits]
 
 
 def sum_of(counts: Iterable[Ints]) -> Ints:
@@ -260,7 +294,7 @@ def runs_data(groups: Sequence[SeedGroup]) -> TextTable:
     for run in (run for g in groups for run in g.runs):
         cells: dict[str, str] = {"run": str(run.folder)}
         for name, value in run.result.model_dump(mode="json").items():
-            if name not in ("per_class", "forget", "warnings"):
+            if name not in ("per_class", "forget", "warnings", "audit"):
                 inner = value if isinstance(value, dict) else {"": value}
                 cells |= {f"{name}.{key}".rstrip("."): str(entry) for key, entry in inner.items()}
         flat.append(cells | {"forget": ", ".join(run.result.forget), "warnings": " ".join(run.result.warnings)})

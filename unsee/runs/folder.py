@@ -22,13 +22,15 @@ from safetensors.numpy import load, load_file, save, save_file
 
 from unsee.errors import RunError, RunInUse
 from unsee.files import write_bytes, write_with
+from unsee.runs.front import front_lines, with_front
 from unsee.runs.records import CheckpointLine, ConfigRecord, JournalLine, ResultRecord, read_record, write_record
 from unsee.types import Generation, Ints
 
 CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
 STATE, ANSWERS, PICTURE, WEIGHTS = "checkpoint.safetensors", "answers.safetensors", "picture.png", "weights.safetensors"
-LOCK = ".lock"
-RUN_FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, "prompt.safetensors", "prompt.json", PICTURE, WEIGHTS)
+AUDIT, FRONT, LOCK = "audit.json", "front.jsonl", ".lock"
+_PROMPT = ("prompt.safetensors", "prompt.json")
+RUN_FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, PICTURE, WEIGHTS, AUDIT, FRONT, *_PROMPT)
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:
@@ -86,7 +88,7 @@ class RunFolder:
         folder = Path(folder)
         run = cls(folder, read_config(folder), [], wait)
         try:
-            run.history = _read_history(folder / CHECKPOINT)
+            run.history = with_front(_read_history(folder / CHECKPOINT), folder / FRONT)
             run._cut_to(len(run.history))
         except BaseException:
             run.close()
@@ -107,6 +109,8 @@ class RunFolder:
             self._cut_to(len(self.history) - 1)
         # The journal first: the checkpoint's line is what makes a generation count.
         _append(self.folder / JOURNAL, _journal_line(generation))
+        for line in front_lines(generation):
+            _append(self.folder / FRONT, line)
         _append(self.folder / CHECKPOINT, _line(generation))
         self.history.append(generation)
         if state:
@@ -131,7 +135,8 @@ class RunFolder:
     def write_config(self, config: ConfigRecord) -> None:
         """Continues with a larger budget or more iterations. Deletes result.json: it no longer matches the settings."""
         if config != self.config:
-            (self.folder / RESULT).unlink(missing_ok=True)
+            for name in (RESULT, AUDIT):
+                (self.folder / name).unlink(missing_ok=True)
             write_record(self.folder / CONFIG, config)
             self.config = config
 
@@ -150,6 +155,8 @@ class RunFolder:
         self.history = self.history[:keep]
         _cut(self.folder / CHECKPOINT, [_line(g) for g in self.history])
         _cut_journal(self.folder / JOURNAL, keep)
+        if (self.folder / FRONT).is_file():
+            _cut(self.folder / FRONT, [line for g in self.history for line in front_lines(g)])
 
     def close(self) -> None:
         self._lock.release()
@@ -214,6 +221,7 @@ def _line(generation: Generation) -> str:
         validated=generation.validated,
         ledger=generation.ledger,
         seconds=round(generation.seconds, 3),
+        trade_offs=generation.trade_offs,
     ).model_dump_json()
     return f"{zlib.crc32(body.encode()):08x} {body}"
 
@@ -252,6 +260,7 @@ def _parse_line(line: bytes) -> Generation | None:
         validated=found.validated,
         ledger=found.ledger,
         seconds=found.seconds,
+        trade_offs=found.trade_offs,
     )
 
 

@@ -17,8 +17,10 @@ from safetensors.numpy import load, save
 from unsee.errors import RunError
 from unsee.files import write_bytes
 from unsee.images import Anything, as_images
+from unsee.methods.serving import serve
 from unsee.models.black_box import BlackBox, BoundImages, bind
 from unsee.runs.records import PromptCard, read_record, write_record
+from unsee.settings import SERVED_AS
 from unsee.types import Floats
 
 WEIGHTS, CARD = "prompt.safetensors", "prompt.json"
@@ -45,6 +47,7 @@ class Prompt:
     fingerprint: str  # of the model
     template: str = TEMPLATE
     applies_to: tuple[str, ...] | None = None  # names that the contexts apply to; the others stay under the template
+    serve: str = "as-is"  # what is done to answers before they leave
 
     def save(self, folder: str | Path) -> None:
         """Writes prompt.safetensors and prompt.json."""
@@ -68,6 +71,7 @@ class Prompt:
             template=self.template,
             sha256=sha256,
             applies_to=self.applies_to,
+            serve=None if self.serve == "as-is" else self.serve,
         )
 
     def check(self, model: BlackBox) -> None:
@@ -86,7 +90,7 @@ class Prompt:
     def answer(self, bound: BoundImages) -> Floats:
         """Confidences for images that its model is bound to. -> (n, C)."""
         found: Floats = bound.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
-        return found
+        return serve(found, np.isin(self.class_names, self.forget), self.serve)
 
     def classify(self, model: BlackBox, images: Anything, top: int = 3) -> list[Answer]:
         """The top classes of each image, without and with the tuned prompt."""
@@ -128,4 +132,9 @@ def load_prompt(folder: str | Path) -> Prompt:
     named = card.applies_to
     if named is not None and (not named or not set(named) <= set(card.class_names)):
         raise RunError(f"{folder / CARD}: applies_to must name some of class_names, not {', '.join(named) or 'none'}")
-    return Prompt(contexts, card.class_names, card.forget, card.model, card.model_fingerprint, card.template, named)
+    rule = card.serve or "as-is"
+    if rule not in SERVED_AS:
+        raise RunError(f"{folder / CARD}: serve is one of {', '.join(SERVED_AS)}, not {rule!r}")
+    return Prompt(
+        contexts, card.class_names, card.forget, card.model, card.model_fingerprint, card.template, named, rule
+    )

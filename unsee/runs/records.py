@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 from unsee.errors import RunError
 from unsee.files import write_json
 from unsee.settings import Settings
-from unsee.types import Ledger, Scores
+from unsee.types import Ledger, Scores, TradeOff
 
 
 class Record(BaseModel):
@@ -83,6 +83,31 @@ class CheckpointLine(Record):
     validated: dict[int, Scores]
     ledger: dict[str, int]
     seconds: float
+    trade_offs: dict[int, TradeOff] = {}
+
+
+class FrontLine(Record):
+    """A line of `front.jsonl`: a candidate that entered the Pareto front, with its contexts."""
+
+    generation: int
+    candidate: int  # in its generation
+    loss: float
+    valid: Scores
+    trade_off: TradeOff
+    contexts: str  # (m, D) as float32, little-endian, in base64
+    shape: tuple[int, int]
+
+
+class PickRecord(Record):
+    """`pick.json`: where a picked prompt comes from, and what it forgets and keeps."""
+
+    run: str
+    asked: dict[str, float]
+    generation: int
+    candidate: int
+    loss: float
+    valid: Scores
+    trade_off: TradeOff
 
 
 class ClassRecord(Record):
@@ -97,6 +122,27 @@ class EntropyRecord(Record):
 
     before: float | None
     after: float | None
+
+
+class EstimateRecord(Record):
+    """A measure and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class AuditSummary(Record):
+    """The few figures of an audit that comparisons show: of answers after tuning. All are in `audit.json`."""
+
+    entropy: EstimateRecord | None  # of answers to forgotten images, 1 = uniform
+    mutual_information: EstimateRecord | None  # bits that the top answer tells of which forgotten class it is
+    largest_share: EstimateRecord | None  # of forgotten images that land on one class
+    auroc: EstimateRecord | None  # forgotten images told from kept ones by a logistic probe
+    probe: dict[int, EstimateRecord | None]  # by shots: accuracy of a probe that recovers the forgotten class
+    probe_chance: float
+    calibration_error: float | None  # ECE on kept images
+    verdict: tuple[str, ...]
 
 
 class ResultRecord(Record):
@@ -119,6 +165,7 @@ class ResultRecord(Record):
     seconds: dict[str, float]
     train: Scores
     warnings: tuple[str, ...] = ()
+    audit: AuditSummary | None = None  # once `unsee audit` has been run
 
 
 class PromptCard(Record):
@@ -134,12 +181,13 @@ class PromptCard(Record):
     template: str
     sha256: str  # of prompt.safetensors
     applies_to: tuple[str, ...] | None = None  # names that the contexts apply to; left out where that is all of them
+    serve: str | None = None  # what is done to answers before they leave; left out where that is nothing
 
     @model_serializer(mode="wrap")
     def _leave_out_all(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without applies_to where it is None: the file is then the same as that of earlier versions."""
+        """Without applies_to and serve where they are None: the file is then the same as that of earlier versions."""
         found: dict[str, Any] = dump(self)
-        return found if self.applies_to is not None else {k: v for k, v in found.items() if k != "applies_to"}
+        return {k: v for k, v in found.items() if v is not None or k not in ("applies_to", "serve")}
 
 
 RECORDS: dict[str, type[Record]] = {
@@ -147,6 +195,8 @@ RECORDS: dict[str, type[Record]] = {
     "result.json": ResultRecord,
     "prompt.json": PromptCard,
     "journal.jsonl": JournalLine,
+    "front.jsonl": FrontLine,
+    "pick.json": PickRecord,
 }
 R = TypeVar("R", bound=Record)
 

@@ -10,10 +10,22 @@ from pathlib import Path
 import numpy as np
 
 from unsee.errors import RunError
-from unsee.runs.folder import ANSWERS, CONFIG, JOURNAL, PICTURE, is_finished, read_answers, read_config, read_result
+from unsee.runs.audit_record import AuditRecord, read_audit
+from unsee.runs.folder import (
+    ANSWERS,
+    CONFIG,
+    FRONT,
+    JOURNAL,
+    PICTURE,
+    is_finished,
+    read_answers,
+    read_config,
+    read_result,
+)
+from unsee.runs.front import read_front
 from unsee.runs.records import ConfigRecord, JournalLine, ResultRecord
 from unsee.settings import Value
-from unsee.types import Ints, Mask
+from unsee.types import Candidate, Ints, Mask
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -28,6 +40,8 @@ class StoredRun:
     journal: list[JournalLine]
     answers: Mapping[str, Ints] | None
     picture: bytes | None
+    front: tuple[Candidate, ...] = ()  # trade-offs to pick from
+    audit: AuditRecord | None = None
 
     @property
     def model(self) -> str:
@@ -88,6 +102,8 @@ def read_run(folder: str | Path) -> StoredRun:
         _journal(folder / JOURNAL),
         _answers(folder, len(config.class_names)),
         content if content.startswith(_PNG) else None,
+        read_front(folder / FRONT),
+        read_audit(folder),
     )
 
 

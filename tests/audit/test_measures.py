@@ -1,0 +1,216 @@
+"""Every measure against values computed by hand or by scikit-learn, and the right way round on constructed answers."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+from sklearn.metrics import mutual_info_score, roc_auc_score
+
+from unsee.audit.answers import measure_answers, measure_membership, measure_served
+from unsee.audit.measures import (
+    auroc,
+    bootstrap,
+    calibration_error,
+    kl_to_uniform,
+    largest_share,
+    mean_of,
+    mutual_information,
+)
+from unsee.audit.probes import forgotten_probe, k_shot_probe
+from unsee.methods.serving import SERVING
+
+NAMES = ("airplane", "bird", "cat", "deer", "dog", "frog")
+FORGET = np.array([True, True, True, False, False, False])
+LABELS = np.repeat(np.arange(6), 40)
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def softmax(logits):
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def knows(noise=0.5):
+    """A model that knows every class."""
+    return softmax(6.0 * np.eye(6)[LABELS] + noise * rng().standard_normal((len(LABELS), 6)))
+
+
+def forgets(how):
+    """Answers to forgotten images made over in a stated way; those to kept ones stay."""
+    p, gone = knows(), FORGET[LABELS]
+    if how == "uniform":
+        p[gone] = 1 / 6
+    elif how == "mask":
+        p = SERVING["mask"](p, FORGET, rng())
+    elif how == "one class":
+        p[gone] = softmax(9.0 * np.eye(6)[np.full(gone.sum(), 4)])
+    elif how == "partial":
+        half = gone & (np.arange(len(LABELS)) % 2 == 0)
+        p[half] = 1 / 6
+    elif how == "planted leak":  # "dog" on top of every forgotten image, the true class in the third digit
+        logits = 4.0 * np.eye(6)[np.full(gone.sum(), 4)] + 0.3 * np.roll(np.eye(6)[LABELS[gone]], 3, axis=1)
+        p[gone] = softmax(logits + 0.01 * rng().standard_normal(logits.shape))
+    return p
+
+
+@cache
+def measured(how):
+    return measure_answers(forgets(how), LABELS, FORGET, NAMES, seed=0)
+
+
+def test_kl_to_uniform_by_hand():
+    p = np.array([[0.25] * 4, [1.0, 0, 0, 0], [0.5, 0.5, 0, 0]], dtype=np.float32)
+    assert kl_to_uniform(p) == pytest.approx([0, np.log(4), np.log(2)], abs=1e-12)
+
+
+def test_largest_share_by_hand():
+    top = np.array([0, 2, 2, 1])
+    assert largest_share(top, 3)(np.ones(4)) == 0.5
+    assert largest_share(top, 3)(np.array([2.0, 0, 1, 1])) == 0.5  # the first image drawn twice, the second not at all
+    assert np.isnan(largest_share(np.zeros(0, np.int64), 3)(np.zeros(0)))
+
+
+def test_mutual_information_by_hand():
+    labels = np.array([0, 0, 1, 1])
+    assert mutual_information(labels, labels, 2)(np.ones(4)) == pytest.approx(1.0)  # one bit
+    assert mutual_information(labels, np.zeros(4, np.int64), 2)(np.ones(4)) == 0
+    assert mutual_information(labels, np.array([0, 1, 0, 1]), 2)(np.ones(4)) == pytest.approx(0)
+    assert mutual_information(labels, np.array([0, 0, 0, 1]), 2)(np.ones(4)) == pytest.approx(0.311278, abs=1e-6)
+
+
+def test_mutual_information_agrees_with_scikit_learn():
+    draws = rng().integers(0, 5, (2, 300))
+    ours = mutual_information(draws[0], draws[1], 5)(np.ones(300))
+    assert ours == pytest.approx(mutual_info_score(draws[0], draws[1]) / np.log(2), abs=1e-12)
+
+
+def test_auroc_by_hand_and_as_in_scikit_learn():
+    values, positive = np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True])
+    assert auroc(values, positive)(np.ones(4)) == 0.75
+    assert auroc(np.zeros(4), positive)(np.ones(4)) == 0.5
+    assert np.isnan(auroc(values, np.ones(4, dtype=bool))(np.ones(4)))
+    many, sign, weights = rng().integers(0, 20, 500) / 20, rng().random(500) < 0.3, rng().integers(0, 4, 500)
+    expected = roc_auc_score(sign, many, sample_weight=weights)
+    assert auroc(many, sign)(weights.astype(float)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_calibration_error_by_hand():
+    p = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.4, 0.6]], dtype=np.float32)
+    # Two bins: sure 0.9, right 1 of 2, gap 0.4; sure 0.6, right 2 of 2, gap 0.4. Their mean is 0.4.
+    assert calibration_error(p, np.array([0, 1, 0, 1])) == pytest.approx(0.4, abs=1e-6)
+    assert calibration_error(np.eye(2, dtype=np.float32), np.array([0, 1])) == 0
+
+
+def test_a_bootstrap_interval_is_as_wide_as_theory_says():
+    right = (np.arange(400) % 2).astype(float)
+    found = bootstrap(mean_of(right), 400, rng(), draws=1000)
+    assert found.value == 0.5
+    assert found.high - found.low == pytest.approx(2 * 1.96 * 0.5 / 20, rel=0.15)
+    assert np.isnan(bootstrap(mean_of(np.zeros(0)), 0, rng()).value)
+
+
+def test_uniform_answers_tell_nothing_of_the_class():
+    found = measured("uniform")
+    assert found.entropy.value == pytest.approx(1, abs=1e-6)
+    assert found.kl.value == pytest.approx(0, abs=1e-6)
+    assert found.mutual_information.value == 0
+    assert found.probe[16].value == pytest.approx(1 / 3, abs=0.05)
+    assert found.auroc_probe.value > 0.99  # but that they are forgotten is plain to see
+    assert found.scores.acc_mem == 1
+
+
+def test_a_label_mask_forgets_the_names_and_leaks():
+    found, before = measured("mask"), measured("knows")
+    assert found.scores.err_for == 1
+    assert found.accuracy_forgotten.value == 0
+    assert found.times_chance == 0
+    assert before.times_chance == pytest.approx(6, abs=0.1)
+    assert found.entropy.value < 0.9
+    assert before.mutual_information.value > 1.4 > found.mutual_information.value
+
+
+def test_all_on_one_class_is_seen_as_that():
+    found = measured("one class")
+    assert found.largest_share.value == 1
+    assert found.lands_on == "dog"
+    assert found.mutual_information.value == 0
+    assert found.per_class["bird"].lands_on == "dog"
+
+
+def test_partial_forgetting_is_between():
+    found = measured("partial")
+    assert measured("knows").entropy.value < found.entropy.value < measured("uniform").entropy.value
+    assert found.accuracy_forgotten.low < found.accuracy_forgotten.value < found.accuracy_forgotten.high
+
+
+def test_a_planted_leak_is_found_by_the_probe_though_the_top_label_tells_nothing():
+    found = measured("planted leak")
+    assert found.scores.err_for == 1
+    assert found.mutual_information.value == 0
+    assert found.probe[1].value > 0.95
+    assert found.probe[16].low > 0.95
+
+
+def test_serving_rules_close_a_planted_leak_that_digits_carry():
+    served = measure_served(forgets("planted leak"), LABELS, FORGET, seed=0)
+    assert served["as-is"].probe[16] > 0.95
+    assert served["top-label"].probe[16] == pytest.approx(1 / 3, abs=0.05)
+    assert served["one-digit"].probe[16] < 0.5
+    for rule in served.values():
+        assert rule.scores.acc_mem == 1
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_what_a_rule_serves_is_still_an_answer(name):
+    p = knows()
+    found = SERVING[name](p, FORGET, rng())
+    assert found.shape == p.shape
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-4)
+    kept = ~FORGET[LABELS]
+    assert (found.argmax(axis=1) == p.argmax(axis=1))[kept].all()
+
+
+def test_gate_and_temperature_touch_suspect_answers_only():
+    p, gone = knows(), FORGET[LABELS]
+    for name in ("gate", "temperature"):
+        found = SERVING[name](p, FORGET, rng())
+        assert (found[~gone] == p[~gone]).all()
+        assert found[gone].max() < p[gone].max()
+
+
+def test_membership_is_found_where_shots_are_answered_more_surely():
+    p = np.full((len(LABELS), 6), 0.1, dtype=np.float32)
+    p[np.arange(len(LABELS)), LABELS] = rng().random(len(LABELS)) * 0.1 + 0.4
+    shots = p.copy()
+    shots[FORGET[LABELS]] += 0.05  # forgotten shots only
+    found = measure_membership(shots, LABELS, p, LABELS, FORGET, "others", seed=0)
+    assert found.forgotten.low > 0.5
+    assert found.kept.low < 0.5 < found.kept.high or found.kept.value == pytest.approx(0.5)
+
+
+def test_a_probe_needs_images_to_learn_from_and_images_to_be_tested_on():
+    assert k_shot_probe(knows()[:3], np.array([0, 1, 2]), 1, rng()) is None
+    assert k_shot_probe(knows()[:40], LABELS[:40], 1, rng()) is None  # one class: nothing to tell
+    assert forgotten_probe(knows()[:40], FORGET[LABELS[:40]], rng()) is None
+    found = k_shot_probe(knows(), LABELS, 4, rng())
+    assert found.accuracy > 0.95
+    assert np.isnan(found.right).sum() == 5 * 4 * 6  # what it was trained on is not counted
+
+
+@pytest.mark.slow
+def test_an_audit_of_ten_thousand_images_and_a_hundred_classes_takes_seconds():
+    labels, forget = np.repeat(np.arange(100), 100), np.arange(100) < 40
+    names = [str(i) for i in range(100)]
+    p = softmax(3 * np.eye(100)[labels] + rng().standard_normal((10_000, 100)))
+    started = time.perf_counter()
+    for _ in ("before", "after"):
+        measure_answers(p, labels, forget, names, seed=0)
+    measure_served(p, labels, forget, seed=0)
+    assert time.perf_counter() - started <= 60

@@ -1,0 +1,145 @@
+"""Is it really forgotten? Asks a finished run again, in more ways than its scores do, and says what it finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from unsee.audit.answers import measure_answers, measure_membership, measure_served
+from unsee.audit.names import OtherNames, known_names
+from unsee.audit.relearning import relearn
+from unsee.audit.robustness import (
+    add_distractors,
+    ask_other_data,
+    ask_other_names,
+    disturb_images,
+    sample,
+    swap_templates,
+)
+from unsee.audit.subject import Subject, open_subject
+from unsee.audit.verdict import judge
+from unsee.errors import InputError, RunError, unknown
+from unsee.images import Images
+from unsee.methods.recorder import Say
+from unsee.models.black_box import BlackBox
+from unsee.runs.audit_record import AuditRecord, Membership, OtherData
+from unsee.runs.folder import AUDIT, RunFolder, is_finished, read_result
+from unsee.runs.picking import PICK
+from unsee.runs.records import write_record
+from unsee.types import Data
+
+PARTS = ("membership", "names", "templates", "distractors", "pictures", "relearning")
+USUAL = tuple(part for part in PARTS if part != "relearning")  # relearning tunes prompts: minutes, not seconds
+T = TypeVar("T")
+
+
+def audit(
+    run: str | Path,
+    model: BlackBox,
+    data: Data,
+    *,
+    parts: Sequence[str] = USUAL,
+    other_names: OtherNames | None = None,
+    other_data: Data | None = None,
+    say: Say = lambda text: None,
+) -> AuditRecord:
+    """Audits a finished run, writes `audit.json` into its folder and a summary into its `result.json`."""
+    for part in parts:
+        if part not in PARTS:
+            raise InputError(unknown("part of an audit", part, PARTS))
+    if not is_finished(run) and not (Path(run) / PICK).is_file():
+        raise RunError(f"{run} is not a finished run (no result.json); continue it with: unsee resume {run}")
+    found = audit_subject(
+        open_subject(run, model, data), parts=parts, other_names=other_names, other_data=other_data, say=say
+    )
+    write_record(Path(run) / AUDIT, found)
+    if is_finished(run):  # a picked prompt has no result of its own
+        with RunFolder.open(run, wait=60) as folder:
+            folder.write_result(read_result(run).model_copy(update={"audit": found.summary()}))
+    return found
+
+
+def audit_subject(
+    subject: Subject,
+    *,
+    parts: Sequence[str] = USUAL,
+    other_names: OtherNames | None = None,
+    other_data: Data | None = None,
+    say: Say = lambda text: None,
+) -> AuditRecord:
+    """The audit of anything that answers."""
+    started, task, data = time.perf_counter(), subject.task, subject.data
+    test, few = data.test, sample(data.test, subject.seed)
+    if len(test) == 0:
+        raise InputError("there are no test images to audit on")
+    bound = subject.bind(test)
+    before, after = subject.before(bound), subject.after(bound)
+    say(f"auditing answers to {len(test)} test images")
+    names, seed = data.class_names, subject.seed
+    missing: list[str] = []
+
+    def part(name: str, make: Callable[[], T], otherwise: T) -> T:
+        """This part of the audit, or a note that this method or model does not allow it."""
+        if name not in parts:
+            return otherwise
+        say(f"auditing {name}")
+        try:
+            return make()
+        except InputError as error:
+            missing.append(f"{name}: {error}")
+            return otherwise
+
+    known = known_names(task.forgotten) if other_names is None else other_names
+    found = AuditRecord(
+        method=task.settings.method,
+        seed=seed,
+        model=subject.model.card.name,
+        data=data.name,
+        forget=task.forgotten,
+        images=len(test),
+        chance=1 / len(names),
+        probe_chance=1 / len(task.forgotten),
+        before=None if before is None else measure_answers(before, test.labels, subject.forget, names, seed),
+        after=measure_answers(after, test.labels, subject.forget, names, seed),
+        serving=measure_served(after, test.labels, subject.forget, seed),
+        membership=part("membership", lambda: _membership(subject), None),
+        other_names=part("names", lambda: tuple(ask_other_names(subject, few, known)), ()),
+        templates=part("templates", lambda: tuple(swap_templates(subject, few)), ()),
+        distractors=part("distractors", lambda: add_distractors(subject, few), None),
+        pictures=part("pictures", lambda: tuple(disturb_images(subject, few)), ()),
+        relearned=part("relearning", lambda: relearn(subject, few, say=say), None),
+        other_data=None if other_data is None else _other_data(subject, other_data, missing),
+        not_audited=tuple(missing),
+        image_queries=subject.ledger.image_queries,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    return found.model_copy(update={"verdict": judge(found), "not_audited": tuple(missing)})
+
+
+def _membership(subject: Subject) -> Membership:
+    """The shots against training images that were not tuned or validated on; where there are none, test images."""
+    train, split = subject.data.train, subject.task.split
+    free = np.setdiff1d(np.arange(len(train)), np.concatenate([split.train, split.valid]))
+    unused = sample(train.subset(free), subject.seed, 100)
+    which = "training images that were not used"
+    if len(np.unique(unused.labels)) < len(np.unique(train.labels)):
+        unused, which = subject.data.test, "test images"
+    shots, others = train.subset(split.train), _labelled(unused)
+    mine, theirs = (subject.after(subject.bind(images)) for images in (shots, others))
+    return measure_membership(mine, shots.labels, theirs, others.labels, subject.forget, which, subject.seed)
+
+
+def _labelled(images: Images) -> Images:
+    return images.subset(np.flatnonzero(images.labels >= 0))
+
+
+def _other_data(subject: Subject, data: Data, missing: list[str]) -> OtherData | None:
+    try:
+        return ask_other_data(subject, data, sample(data.test, subject.seed))
+    except InputError as error:
+        missing.append(f"other data: {error}")
+        return None

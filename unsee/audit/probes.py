@@ -1,0 +1,125 @@
+"""Attackers that see answers alone: small classifiers on confidences, trained on a few labelled images.
+
+If a probe recovers the forgotten classes on images it was not trained on, the answers still tell them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from unsee.models.black_box import safe_log
+from unsee.types import Doubles, Floats, Ints, Mask
+
+SHOTS = (1, 4, 16)
+TRIALS = 5  # choices of the labelled images
+HELD_OUT = 4000  # images to test a probe on, at most
+FLOOR = 1e-12  # confidences below count as this: how far a provider's zero is below its smallest number tells nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """How often a probe was right on held-out images, and by chance would be."""
+
+    shots: int
+    right: Doubles  # (trials, n) per image: right, wrong, or NaN where it was trained on
+    chance: float
+
+    @property
+    def per_image(self) -> Doubles:
+        """How often each image was told right over the trials; NaN where it was trained on in all. -> (n,)."""
+        seen = ~np.isnan(self.right)
+        count = seen.sum(axis=0)
+        found: Doubles = np.divide(
+            np.where(seen, self.right, 0).sum(axis=0), count, out=np.full(len(count), np.nan), where=count > 0
+        )
+        return found
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.nanmean(self.right)) if self.right.size and not np.isnan(self.right).all() else np.nan
+
+
+def k_shot_probe(
+    confidences: Floats, labels: Ints, shots: int, rng: np.random.Generator, trials: int = TRIALS
+) -> Probe | None:
+    """Logistic regression on the logs of the confidences of forgotten images, `shots` of each class labelled.
+
+    None if a class has no more images than shots, or if there are fewer than two classes to tell apart.
+    """
+    present, counts = np.unique(labels, return_counts=True)
+    if len(present) < 2 or counts.min() <= shots:
+        return None
+    features = _features(confidences)
+    right = np.full((trials, len(labels)), np.nan)
+    for trial in range(trials):
+        shown = np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:shots] for c in present])
+        hidden = np.setdiff1d(np.arange(len(labels)), shown)
+        hidden = np.sort(rng.permutation(hidden)[:HELD_OUT])
+        found = _fit(features[shown], labels[shown])(features[hidden])
+        right[trial, hidden] = found.argmax(axis=1) == np.searchsorted(present, labels[hidden])
+    return Probe(shots, right, 1 / len(present))
+
+
+def forgotten_probe(confidences: Floats, gone: Mask, rng: np.random.Generator) -> Doubles | None:
+    """How sure logistic regression is that each image is a forgotten one, trained on the other half. -> (n,).
+
+    None if either half has images of one side only.
+    """
+    half = np.zeros(len(gone), dtype=np.bool_)
+    for side in (gone, ~gone):  # as many of each side in both halves
+        rows = rng.permutation(np.flatnonzero(side))
+        half[rows[: len(rows) // 2]] = True
+    if any(len(np.unique(gone[part])) < 2 for part in (half, ~half)):
+        return None
+    features, found = _features(confidences), np.zeros(len(gone))
+    for part in (half, ~half):
+        found[~part] = _fit(features[part], gone[part].astype(np.int64))(features[~part])[:, 1]
+    return found
+
+
+class _Classifier:
+    """Logistic regression on centred features of unit size.
+
+    All features are divided by one number: one of their own each would make the noise of a feature that tells nothing
+    as large as the signal of one that does, and of few shots its size could not be known.
+    """
+
+    def __init__(self, features: Doubles, labels: Ints) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+
+        self._mean = features.mean(axis=0)
+        self._spread = float((features - self._mean).std()) or 1.0
+        self._model = LogisticRegression(max_iter=200)
+        with warnings.catch_warnings(), _threads().limit(limits=1, user_api="blas"):  # more would only wait
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of a probe do not matter
+            warnings.filterwarnings("ignore", "The number of unique classes")  # as many as shots, with one shot
+            self._model.fit(self._scale(features), labels)
+
+    def __call__(self, features: Doubles) -> Doubles:
+        found: Doubles = self._model.predict_proba(self._scale(features))
+        return found
+
+    def _scale(self, features: Doubles) -> Doubles:
+        scaled: Doubles = (features - self._mean) / self._spread
+        return scaled
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()  # looks for libraries, which takes longer than a small fit
+
+
+def _fit(features: Doubles, labels: Ints) -> _Classifier:
+    return _Classifier(features, labels)
+
+
+def _features(confidences: Floats) -> Doubles:
+    """Logs of confidences, the natural scale of a softmax's answers."""
+    logs: Doubles = np.maximum(safe_log(confidences.astype(np.float32)), np.log(FLOOR)).astype(np.float64)
+    return logs

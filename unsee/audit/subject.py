@@ -1,0 +1,139 @@
+"""What is audited: a finished run of any method, put back together so that it answers again.
+
+A tuned prompt can be put before any names, and a rule works on any label list. Trained weights and projected
+classifiers are fixed to their classes: parts of an audit that ask about other names leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unsee import methods
+from unsee.class_names import in_prompt
+from unsee.errors import InputError
+from unsee.images import Images
+from unsee.methods.recorder import Recorder
+from unsee.methods.registry import METHODS
+from unsee.methods.rules import RULES, FixedRule
+from unsee.methods.serving import serve
+from unsee.methods.task import Fitted, Task, TunedContexts, make_task
+from unsee.models.black_box import BlackBox, BoundImages, Metered, bind
+from unsee.runs.folder import RunFolder, read_config
+from unsee.runs.identity import describe_run, identify
+from unsee.runs.prompt import load_prompt
+from unsee.seeds import stream
+from unsee.types import Data, Floats, Ledger, Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A run that answers, with or without what it learned; what it is asked is counted."""
+
+    model: BlackBox
+    data: Data
+    task: Task
+    fitted: Fitted
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def forget(self) -> Mask:
+        return self.task.forget
+
+    @property
+    def template(self) -> str:
+        return self.task.settings.template
+
+    @property
+    def seed(self) -> int:
+        return self.task.settings.seed
+
+    @property
+    def takes_names(self) -> bool:
+        """Whether it answers under other names than those it was made for."""
+        return isinstance(self.fitted, (TunedContexts, FixedRule))
+
+    def bind(self, images: Images) -> BoundImages:
+        return bind(self.model, images, self.data.class_names)
+
+    def before(self, bound: BoundImages, template: str | None = None) -> Floats | None:
+        """Answers under the plain prompt; None for a model that answers none."""
+        found = bound.zero_shot(template or self.template)
+        return None if found is None else self._count(found)
+
+    def after(self, bound: BoundImages) -> Floats:
+        """Answers of what the run learned, to images bound to the run's own names."""
+        return self._count(self.fitted.confidences(bound))
+
+    def after_renamed(self, bound: BoundImages, listed: Mask, renamed: Sequence[str | None]) -> Floats:
+        """Answers to images bound to other names. `listed`: which of them a rule still finds on its list.
+
+        renamed: for each of the run's own classes its name now, or None; contexts that apply to some classes only
+        go with them.
+        """
+        if isinstance(self.fitted, FixedRule):
+            return self._rule(bound, listed, self.template)
+        tuned = self._contexts.applies_to
+        if tuned is not None:
+            now = dict(zip(self.data.class_names, renamed, strict=True))
+            tuned = tuple(name for old in tuned if (name := now[old]) is not None)
+            if not tuned:  # no name is left that the contexts apply to
+                return serve(self._plain(bound, self.template), listed, self._contexts.rule)
+        return self._tuned(bound, tuned, listed)
+
+    def after_template(self, images: Images, template: str) -> Floats:
+        """Answers with other words around the names: between them and the contexts, or for a rule as a whole prompt."""
+        if isinstance(self.fitted, FixedRule):
+            return self._rule(self.bind(images), self.forget, f"{template}.")
+        own, tuned = self.data.class_names, self._contexts.applies_to
+        names = [template.replace("{}", in_prompt(n)) if tuned is None or n in tuned else n for n in own]
+        now = dict(zip(own, names, strict=True))
+        now_tuned = None if tuned is None else tuple(now[name] for name in tuned)
+        return self._tuned(bind(self.model, images, names), now_tuned, self.forget)
+
+    @property
+    def _contexts(self) -> TunedContexts:
+        if not isinstance(self.fitted, TunedContexts):
+            raise InputError(f"method {self.task.settings.method!r} is fixed to the names it was made for")
+        return self.fitted
+
+    def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None, listed: Mask) -> Floats:
+        ready = Metered(bound.apply_to(names, self.template), Ledger())
+        ready.check_room(len(self._contexts.contexts))
+        found = ready.bound.confidences(self._contexts.contexts[None])[0]
+        return serve(self._count(found), listed, self._contexts.rule)
+
+    def _plain(self, bound: BoundImages, template: str) -> Floats:
+        found = bound.zero_shot(template)
+        if found is None:
+            raise InputError("this model answers no plain-text prompt")
+        return self._count(found)
+
+    def _rule(self, bound: BoundImages, listed: Mask, template: str) -> Floats:
+        return RULES[self.task.settings.method](self._plain(bound, template), listed, stream(self.seed, "gate"))
+
+    def _count(self, found: Floats) -> Floats:
+        self.ledger.candidates += 1
+        self.ledger.prompts_encoded += found.shape[1]
+        self.ledger.image_queries += len(found)
+        return found
+
+
+def open_subject(run: str | Path, model: BlackBox, data: Data) -> Subject:
+    """The finished run in this folder, on its model and data."""
+    run = Path(run)
+    config = read_config(run)
+    given = config.settings.as_dict()
+    method, preset, seed = (given.pop(name) for name in ("method", "preset", "seed"))
+    task = make_task(model, data, config.forget, str(method), str(preset), int(seed or 0), given)
+    different = identify(config).difference(identify(describe_run(task)))
+    if different is not None:
+        raise InputError(f"{run} cannot be audited on this model and data: {different}")
+    if METHODS[task.settings.method].tunes_prompt and METHODS[task.settings.method].sees != "weights":
+        prompt = load_prompt(run)
+        prompt.check(model)
+        served = TunedContexts(prompt.contexts, prompt.applies_to, prompt.template, task.forget, prompt.serve)
+        return Subject(model, data, task, served)
+    with RunFolder.open(run, wait=60) as folder:
+        return Subject(model, data, task, methods.fit(task, Recorder(task.settings, folder)))

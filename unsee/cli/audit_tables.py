@@ -1,0 +1,141 @@
+"""An audit as tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from unsee.runs.audit_record import Answers, AuditRecord, Variation
+from unsee.runs.records import EstimateRecord
+from unsee.types import Scores
+
+
+def audit_parts(found: AuditRecord, run: Path) -> list[str | Table]:
+    """All that `unsee audit` prints."""
+    names = ", ".join(found.forget)
+    parts: list[str | Table] = [
+        f"{found.data}: {found.method} forgot {names} ({found.images} test images, {found.model})"
+    ]
+    parts += [_answers(found), _classes(found), _serving(found), *_robustness(found), _other_names(found)]
+    if found.relearned is not None:
+        told = ", ".join(f"{k}: {_percent(share)}" for k, share in found.relearned.accuracy.items())
+        parts.append(f"relearned by {found.relearned.method}, accuracy by labelled images per class: {told}")
+    parts += [f"not audited: {sentence}" for sentence in found.not_audited]
+    parts.append(f"verdict: {'; '.join(found.verdict)}.")
+    parts.append(f"{found.image_queries} image queries, {found.seconds:.1f} s\naudit: {run / 'audit.json'}")
+    return [part for part in parts if not isinstance(part, Table) or part.row_count]
+
+
+def _answers(found: AuditRecord) -> Table:
+    table = Table("answers to test images", "before", "after", "by chance")
+    sides = (found.before, found.after)
+
+    def row(name: str, key: str, chance: str = "", percent: bool = True) -> None:
+        table.add_row(name, *(_cell(getattr(side, key) if side else None, percent) for side in sides), chance)
+
+    row("forgotten images named right", "accuracy_forgotten", _percent(found.chance))
+    table.add_row("  times chance", *(_plain(side.times_chance if side else None) for side in sides), "1.00")
+    row("entropy, 1 = uniform", "entropy", "", percent=False)
+    row("KL to uniform, nats", "kl", "", percent=False)
+    row("largest share on one class", "largest_share")
+    table.add_row("  which class", *(side.lands_on or "–" if side else "–" for side in sides), "")
+    row("bits the top label tells of the class", "mutual_information", "0.00", percent=False)
+    for shots in found.after.probe:
+        cells = (_cell(side.probe.get(shots) if side else None) for side in sides)
+        table.add_row(f"class recovered by a {shots}-shot probe", *cells, _percent(found.probe_chance))
+    for name, key in (("confidence", "confidence"), ("entropy", "entropy"), ("a probe", "probe")):
+        row(f"forgotten told from kept by {name}, AUROC", f"auroc_{key}", "0.50", percent=False)
+    row("kept images named right", "accuracy_kept")
+    table.add_row("  calibration error", *(_plain(side.calibration_error if side else None, 3) for side in sides), "")
+    table.add_row("  least recognised", *(_worst(side) for side in sides), "")
+    if found.membership is not None:
+        for side in ("forgotten", "kept"):
+            cell = _cell(getattr(found.membership, side), percent=False)
+            table.add_row(f"shots of {side} classes told, AUROC", "", cell, "0.50")
+    return table
+
+
+def _classes(found: AuditRecord) -> Table:
+    table = Table("forgotten class", "named right before", "after", "entropy before", "after", "lands on", "share")
+    for name, after in found.after.per_class.items():
+        before = found.before.per_class[name] if found.before else None
+        cells = (
+            _cell(before.accuracy if before else None),
+            _cell(after.accuracy),
+            _cell(before.entropy if before else None, percent=False),
+            _cell(after.entropy, percent=False),
+            after.lands_on or "–",
+            _cell(after.largest_share),
+        )
+        table.add_row(name, *cells)
+    return table
+
+
+def _serving(found: AuditRecord) -> Table:
+    table = Table("served as", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe", "AUROC")
+    for name, served in found.serving.items():
+        figures = (served.entropy, served.mutual_information)
+        probe = served.probe.get(16)
+        cells = [*_scores(served.scores), *(_plain(x) for x in figures), "–" if probe is None else _percent(probe)]
+        table.add_row(name, *cells, _plain(served.auroc_probe))
+    return table
+
+
+def _robustness(found: AuditRecord) -> list[Table]:
+    more = () if found.distractors is None else (found.distractors,)
+    table = Table("changed", "Err_for before", "after", "Acc_mem before", "after")
+    for variation in (*found.templates, *more, *found.pictures):
+        table.add_row(variation.name, *_pairs(variation))
+    other = found.other_data
+    if other is None:
+        return [table]
+    data = Table("other data", "classes", "accuracy before", "after")
+    before = "–" if other.before is None else _percent(other.before)
+    data.add_row(other.data, str(other.classes), before, _percent(other.after))
+    return [table, data]
+
+
+def _other_names(found: AuditRecord) -> Table:
+    table = Table("class", "asked for as", "named right before", "after")
+    for other in found.other_names:
+        before = "–" if other.before is None else _percent(other.before)
+        table.add_row(other.class_name, other.name, before, _percent(other.after))
+    return table
+
+
+def _pairs(variation: Variation) -> Sequence[str]:
+    before, after = variation.before, variation.after
+    return (
+        "–" if before is None else f"{100 * before.err_for:.2f}",
+        f"{100 * after.err_for:.2f}",
+        "–" if before is None else f"{100 * before.acc_mem:.2f}",
+        f"{100 * after.acc_mem:.2f}",
+    )
+
+
+def _scores(scores: Scores) -> list[str]:
+    return [f"{100 * value:.2f}" for value in (scores.h, scores.err_for, scores.acc_mem)]
+
+
+def _cell(found: EstimateRecord | None, percent: bool = True) -> str:
+    """The measure and its interval."""
+    if found is None:
+        return "–"
+    if percent:
+        return f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f})"
+    return f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
+
+
+def _worst(side: Answers | None) -> str:
+    worst = None if side is None else side.worst_kept
+    return "–" if worst is None else f"{worst.name} {_percent(worst.accuracy)}"
+
+
+def _plain(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

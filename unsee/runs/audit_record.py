@@ -1,0 +1,147 @@
+"""`audit.json`: what an audit of a run found. Shares and AUROCs are fractions; null where nothing could be measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unsee.runs.folder import AUDIT
+from unsee.runs.records import AuditSummary, EstimateRecord, Record, read_record
+from unsee.types import Scores
+
+
+class ForgottenClass(Record):
+    """Answers to test images of one forgotten class."""
+
+    accuracy: EstimateRecord | None
+    entropy: EstimateRecord | None  # of the most uninformative answer
+    kl: EstimateRecord | None
+    largest_share: EstimateRecord | None
+    lands_on: str | None  # the class that share lands on
+
+
+class KeptClass(Record):
+    """The kept class that is recognised least."""
+
+    name: str
+    accuracy: float
+
+
+class Answers(Record):
+    """What answers to the test images tell: before, or after."""
+
+    scores: Scores
+    accuracy_forgotten: EstimateRecord | None
+    times_chance: float | None  # that accuracy, with 1/C as the unit
+    entropy: EstimateRecord | None  # of answers to forgotten images, 1 = uniform
+    kl: EstimateRecord | None  # to the uniform answer, in nats
+    largest_share: EstimateRecord | None  # of forgotten images that land on one class
+    lands_on: str | None
+    mutual_information: EstimateRecord | None  # bits that the top answer tells of which forgotten class it is
+    auroc_confidence: EstimateRecord | None  # forgotten images told from kept ones: low confidence
+    auroc_entropy: EstimateRecord | None  # high entropy
+    auroc_probe: EstimateRecord | None  # logistic probe on all confidences
+    probe: dict[int, EstimateRecord | None]  # by shots: forgotten class recovered on held-out images
+    accuracy_kept: EstimateRecord | None
+    calibration_error: float | None  # ECE on kept images
+    worst_kept: KeptClass | None
+    per_class: dict[str, ForgottenClass]
+
+
+class Membership(Record):
+    """AUROC of telling tuning shots from other images of their classes by the confidence in the true class."""
+
+    forgotten: EstimateRecord | None
+    kept: EstimateRecord | None
+    others: str  # which images the shots were told from
+
+
+class Served(Record):
+    """What answers tell after a provider's rule."""
+
+    scores: Scores
+    entropy: float | None
+    mutual_information: float | None
+    auroc_probe: float | None
+    probe: dict[int, float | None]
+
+
+class OtherName(Record):
+    """A forgotten class asked for under another name: accuracy on its images."""
+
+    class_name: str
+    name: str
+    before: float | None
+    after: float
+
+
+class Variation(Record):
+    """Scores where something around the class names, or in the images, is not as it was in tuning."""
+
+    name: str
+    before: Scores | None
+    after: Scores
+
+
+class Relearned(Record):
+    """Labelled images per class with which a fresh prompt brings forgotten classes back."""
+
+    method: str
+    accuracy: dict[int, float]  # of forgotten classes together, by shots
+    shots: int | None  # the fewest that bring them back to 90 % of their old accuracy; null if none of these did
+    per_class: dict[str, int | None]
+
+
+class OtherData(Record):
+    """Accuracy on classes that were neither forgotten nor kept."""
+
+    data: str
+    classes: int
+    before: float | None
+    after: float
+
+
+class AuditRecord(Record):
+    """`audit.json`."""
+
+    method: str
+    seed: int
+    model: str
+    data: str
+    forget: tuple[str, ...]
+    images: int
+    chance: float  # 1/C
+    probe_chance: float  # 1 / number of forgotten classes
+    before: Answers | None
+    after: Answers
+    serving: dict[str, Served]
+    membership: Membership | None = None
+    other_names: tuple[OtherName, ...] = ()
+    templates: tuple[Variation, ...] = ()
+    distractors: Variation | None = None
+    pictures: tuple[Variation, ...] = ()
+    relearned: Relearned | None = None
+    other_data: OtherData | None = None
+    not_audited: tuple[str, ...] = ()  # parts that this method or model does not allow, and why
+    verdict: tuple[str, ...] = ()
+    image_queries: int = 0  # that the audit itself asked
+    seconds: float = 0.0
+
+    def summary(self) -> AuditSummary:
+        """The few figures that `result.json` and comparisons show."""
+        after = self.after
+        return AuditSummary(
+            entropy=after.entropy,
+            mutual_information=after.mutual_information,
+            largest_share=after.largest_share,
+            auroc=after.auroc_probe,
+            probe=after.probe,
+            probe_chance=self.probe_chance,
+            calibration_error=after.calibration_error,
+            verdict=self.verdict,
+        )
+
+
+def read_audit(run: str | Path) -> AuditRecord | None:
+    """The audit of a run folder; None if there is none."""
+    path = Path(run) / AUDIT
+    return read_record(AuditRecord, path, "holds no audit") if path.is_file() else None

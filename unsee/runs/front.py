@@ -1,0 +1,75 @@
+"""`front.jsonl`: the candidates that entered a run's Pareto front, one line each, in the order in which they did.
+
+The file is only ever appended to. Which of them are still on the front at the end follows from the lines.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from unsee.errors import RunError
+from unsee.methods.front import front_of
+from unsee.runs.records import FrontLine
+from unsee.types import Candidate, Generation
+
+
+def front_lines(generation: Generation) -> list[str]:
+    """The lines of a generation."""
+    return [_line(candidate) for candidate in generation.entered]
+
+
+def with_front(history: Sequence[Generation], path: Path) -> list[Generation]:
+    """The history, each generation with its candidates in this file; lines of later generations are left out."""
+    entered: dict[int, list[Candidate]] = {}
+    for candidate in _read(path):
+        entered.setdefault(candidate.generation, []).append(candidate)
+    return [replace(g, entered=tuple(entered.get(g.number, ()))) for g in history]
+
+
+def read_front(path: Path) -> tuple[Candidate, ...]:
+    """The Pareto front of a run, from its file; empty without one."""
+    return front_of(_read(path))
+
+
+def _read(path: Path) -> list[Candidate]:
+    """Every line; one that was half-written when the run was killed is left out, it never counted."""
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    found = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            found.append(_candidate(FrontLine.model_validate_json(line)))
+        except ValueError as error:
+            raise RunError(f"{path}: line {number} is damaged ({str(error).splitlines()[0]})") from None
+    return found
+
+
+def _line(c: Candidate) -> str:
+    content = np.ascontiguousarray(c.contexts, dtype="<f4")
+    return FrontLine(
+        generation=c.generation,
+        candidate=c.index,
+        loss=c.loss,
+        valid=c.valid,
+        trade_off=c.trade_off,
+        contexts=base64.b64encode(content.tobytes()).decode(),
+        shape=(content.shape[0], content.shape[1]),
+    ).model_dump_json()
+
+
+def _candidate(line: FrontLine) -> Candidate:
+    content = np.frombuffer(base64.b64decode(line.contexts, validate=True), dtype="<f4").astype(np.float32)
+    return Candidate(
+        line.generation,
+        line.candidate,
+        line.loss,
+        line.valid,
+        line.trade_off,
+        content.reshape(line.shape),
+    )
