@@ -25,12 +25,12 @@ CARD: dict[str, object] = {
             "terms": "non-commercial research and education; photos belong to their owners",
         },
         {
-            "what": "Tiny-ImageNet-200, if `photos_trained_on` lists it",
+            "what": "Tiny-ImageNet-200, 150 photos of each class",
             "use": "labelled photos",
             "terms": "as ImageNet",
         },
         {
-            "what": "COCO train2017 photos with human captions, a part",
+            "what": "COCO train2017 photos with human captions",
             "use": "photo-caption pairs; object names as captions; where the frozen encoder's own ImageNet classifier is "
             "sure (at least 60 %), its answer as a label",
             "terms": "annotations CC BY 4.0; photos under Flickr's terms",

@@ -5,7 +5,6 @@ Forgetting on the test sets is measured with the package's own command: `unsee c
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from unsee.models.local import LocalBound, LocalModel
 
 
 def measure(folder: Path, sources: Path, cache: Path | None) -> dict[str, object]:
-    """Accuracy over templates, word salad and random contexts; retrieval on Flickr8k; speed."""
+    """Accuracy over templates, word salad and random contexts; retrieval on Flickr8k."""
     model = load_mini(FeatureCache(cache) if cache else None, folder, str(folder))
     found: dict[str, object] = {}
     for name, photo_set in (
@@ -38,9 +37,7 @@ def _classification(model: LocalModel, photo_set: PhotoSet) -> dict[str, object]
     names = sorted(set(labels))
     truth = np.array([names.index(label) for label in labels])
     pictures = [photo_set.picture(i).convert("RGB") for i in range(len(labels))]
-    began = time.perf_counter()
     bound = model.bind(pictures, names)
-    seconds = time.perf_counter() - began
 
     def accuracy(answers: NDArray[np.float32]) -> float:
         return round(100 * float((answers.argmax(-1) == truth).mean()), 2)
@@ -48,7 +45,6 @@ def _classification(model: LocalModel, photo_set: PhotoSet) -> dict[str, object]
     found: dict[str, object] = {"templates": {t: accuracy(bound.zero_shot(t)) for t in TEMPLATES}}
     found["word salad"] = {t: accuracy(bound.zero_shot(t)) for t in SALADS}
     found["random contexts"] = _random_contexts(bound, truth)
-    found["photos encoded a second"] = round(bound.images_encoded / seconds, 1) if bound.images_encoded else None
     return found
 
 
