@@ -74,6 +74,7 @@ def test_a_trained_image_tower_answers_in_small_batches(model, data):
     assert np.abs(found[41] - alone[0]).max() <= 1e-5
 
 
+@pytest.mark.slow
 def test_finetuning_learns_the_kept_classes(model, data):
     tuner = PromptTuner(FORGET, "finetune", shots=4, iterations=20, weight_rate=1e-3).fit(model, data)
     assert tuner.score(data.test).acc_mem > tuner.evaluate(data.test).zero_shot.acc_mem + 0.2

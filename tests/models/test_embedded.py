@@ -172,6 +172,7 @@ def test_a_folder_in_its_form_is_a_model_too(tmp_path, mini):
         unsee.load_model(folder)
 
 
+@pytest.mark.slow
 def test_compare_runs_what_is_missing_and_prints_one_table(tmp_path, capsys, cache):
     arguments = ["compare", "demo", "--forget", "cat", "--methods", "zero-shot,label-mask,uniform-gate,lcs,coop"]
     arguments += ["--seeds", "0,1", "--out", str(tmp_path), "--set", "iterations=2", "--set", "shots=4"]
@@ -203,6 +204,7 @@ def test_data_lists_what_is_there_and_how_to_get_the_rest(tmp_path, capsys):
     assert [row["name"] for row in json.loads(capsys.readouterr().out)["data"]][:2] == ["demo", "cifar10"]
 
 
+@pytest.mark.slow
 def test_the_embedded_images_stand_for_cifar10(tmp_path, capsys, monkeypatch, cache):
     text = (experiments.TABLES / "table-main.toml").read_text(encoding="utf-8")
     start = text.index('[[rows]]\nname = "Zero-Shot"')

@@ -102,7 +102,7 @@ def test_any_class_name_is_drawn_as_it_is():
     as_png(confusion(counts(6), counts(6), names, forget))
 
 
-@pytest.mark.parametrize("classes", [1, 16, MANY_CLASSES, 1000])
+@pytest.mark.parametrize("classes", [1, 16, pytest.param(MANY_CLASSES, marks=pytest.mark.slow), 1000])
 def test_any_number_of_classes_gives_a_small_legible_chart(classes):
     names, gone = [f"class {i}" for i in range(classes)], np.arange(classes) % 3 == 0
     share = np.linspace(0, 1, classes)
