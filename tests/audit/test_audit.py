@@ -296,6 +296,7 @@ def test_the_command_prints_tables_and_a_verdict(runs, model_folder, capsys, tmp
     assert main(["pick", str(runs / "lcs")]) == 2
 
 
+@pytest.mark.slow
 def test_a_report_shows_the_audit_and_the_trade_offs(found, runs, tmp_path):
     write_report([runs / "lcs"], tmp_path / "page.html", ["svg", "csv", "tex"])
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -307,6 +308,7 @@ def test_a_report_shows_the_audit_and_the_trade_offs(found, runs, tmp_path):
     assert "What answers still tell" in (tmp_path / "page.tex").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path, monkeypatch):
     monkeypatch.setattr("unsee.sweeps.comparison.audit", partial(audit, parts=[]))  # the answers alone: quicker
     workspace, given = Workspace(model, data, tmp_path), {"shots": 2, "iterations": 1}

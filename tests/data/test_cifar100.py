@@ -136,6 +136,7 @@ def test_a_malicious_pickle_runs_nothing(python_form, tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.slow
 def test_damaged_and_strange_batches_are_one_clear_line(python_form, binary_form, tmp_path):
     whole = (python_form / "cifar-100-python" / "test").read_bytes()
     for number, (content, message) in enumerate(

@@ -80,6 +80,7 @@ def test_finetuning_learns_the_kept_classes(model, data):
     assert tuner.score(data.test).acc_mem > tuner.evaluate(data.test).zero_shot.acc_mem + 0.2
 
 
+@pytest.mark.slow
 def test_a_classifier_from_scratch_knows_only_the_kept_classes(model, data):
     settings = {"shots": 4, "iterations": 8, "weight_rate": 1e-3}
     tuner = PromptTuner(FORGET, "scratch-resnet18", **settings).fit(model, data)

@@ -41,6 +41,7 @@ def test_the_same_chart_is_the_same_bytes():
     assert [as_png(figure) for figure in every_chart()] == [as_png(figure) for figure in every_chart()]
 
 
+@pytest.mark.slow
 def test_charts_are_the_same_bytes_in_another_process_and_whatever_the_users_settings(tmp_path):
     (tmp_path / "matplotlibrc").write_text("font.size: 30\nsvg.hashsalt: other\nlines.color: red\n")
     code = "import sys; from tests.results.test_charts import *; sys.stdout.write(''.join(map(as_svg, every_chart())))"
