@@ -14,8 +14,9 @@ from unsee.errors import InputError
 from unsee.methods.null_space import NULL_SPACES, project_classifier
 from unsee.methods.objective import warn_if_names_unknown
 from unsee.methods.recorder import Evaluated, Recorder
+from unsee.methods.serving import gate, mask
 from unsee.methods.task import Fitted, Task
-from unsee.metrics import answers, mask_confidences, scores
+from unsee.metrics import answers, scores
 from unsee.models.black_box import BoundImages
 from unsee.seeds import stream
 from unsee.types import Floats, Mask
@@ -25,23 +26,10 @@ def _plain(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
     return p
 
 
-def _mask(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
-    """Forgotten names dropped from the label list, the rest made to sum to 1 again."""
-    return mask_confidences(p, forget)
-
-
-def _gate(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
-    """Where the top answer is a forgotten class: all classes alike, the top one among equals by chance."""
-    gated = forget[answers(p)]
-    uniform = 1 / p.shape[1] + 1e-6 * rng.random(p.shape)
-    found: Floats = np.where(gated[:, None], uniform, p).astype(np.float32)
-    return found
-
-
 RULES: dict[str, Callable[[Floats, Mask, np.random.Generator], Floats]] = {
     "zero-shot": _plain,
-    "label-mask": _mask,
-    "uniform-gate": _gate,
+    "label-mask": mask,
+    "uniform-gate": gate,
 }
 
 
