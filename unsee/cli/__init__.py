@@ -10,6 +10,7 @@ import click
 
 from unsee.cli.inspect import bench, data, models, report
 from unsee.cli.runs import classify, evaluate, forget, resume
+from unsee.cli.serve import serve
 from unsee.cli.studies import compare, reproduce
 from unsee.errors import UnseeError
 from unsee.versions import version
@@ -24,7 +25,7 @@ def cli() -> None:
     """
 
 
-for command in (forget, resume, evaluate, classify, compare, report, reproduce, bench, data, models):
+for command in (forget, resume, evaluate, classify, compare, report, reproduce, serve, bench, data, models):
     cli.add_command(command)
 
 

@@ -183,4 +183,4 @@ def _reload(
     name = config.data.name if data is None else stable_name(data)
     images = read_data(name, config.data.split_seed, data_dir)
     images = without_bad_images(images, config.settings.skip_bad_images, console)
-    return config, images, read_model(model or config.model.name, console, **where)
+    return config, images, read_model(model or config.model.address or config.model.name, console, **where)
