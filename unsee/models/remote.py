@@ -8,7 +8,6 @@ same bits as on a local model; where it tells the top classes only, the rest of 
 from __future__ import annotations
 
 import copy
-import hashlib
 import io
 import json
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from unsee.errors import ModelError
+from unsee.errors import ModelError, UnseeError
 from unsee.images import Anything, HoldsFiles, Images, as_images, as_rgb
 from unsee.models.black_box import safe_log
 from unsee.models.connection import PATIENCE, Connection
@@ -68,12 +67,16 @@ class RemoteModel:
     ) -> None:
         self.connection = Connection(url, key, say, patience)
         self.spent = Spent()
-        published = self.connection.get("/v1/card").json()
         try:
+            published = self.connection.get("/v1/card").json()
             self.card = _read_card(published, self.connection.url)
             self.answers = str(published["answers"])
             self.limits = {name: int(value) for name, value in published["limits"].items()}
+        except UnseeError:
+            self.connection.close()
+            raise
         except (KeyError, TypeError, ValueError, AttributeError):
+            self.connection.close()
             raise ModelError(f"{url}: its card is not that of unsee serve") from None
         if published["token_mean"] is None and say is not None:
             say(f"{url} withholds the token statistics: contexts start at 0, with a spread of {UNKNOWN_STD}")
@@ -99,18 +102,24 @@ class RemoteModel:
         """Withdraws a deployed prompt."""
         self.connection.send("DELETE", f"/v1/prompts/{name}")
 
+    def __enter__(self) -> RemoteModel:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Tells the server that all answers have arrived."""
         self.connection.close()
 
-    def ask(self, body: bytes, candidates: int, images: int) -> Message:
+    def ask(self, question: Message, candidates: int, images: int) -> Message:
         """The answer to one message; counted once, however often it had to be sent.
 
         The idempotency key comes from the content. So a run that was killed with an answer on its way, and asks the
         same again when it is resumed, gets the answer it has paid for. Only a question whose answer has been
         acknowledged is new, under the next key.
         """
-        name = hashlib.sha256(body).hexdigest()[:40]
+        name, body = question.digest().hex()[:40], pack(question.arrays, question.facts)
         for turn in range(1_000_000):
             key = f"{name}.{turn}"
             reply = self.connection.send("POST", "/v1/confidences", body, MEDIA, key, accept=(409,))
@@ -160,7 +169,7 @@ class RemoteBound:
     def zero_shot(self, template: str) -> Floats:
         """Confidences under a plain-text prompt. -> (n, C)."""
         facts = {name: self._facts[name] for name in ("class_names", "images")} | {"template": template}
-        found: Floats = np.exp(self._read(self._model.ask(pack({}, facts | self._form), 1, self._count), 1))[0]
+        found: Floats = np.exp(self._read(self._model.ask(Message({}, facts | self._form), 1, self._count), 1))[0]
         return found
 
     @property
@@ -175,8 +184,8 @@ class RemoteBound:
         return max(1, min(limits["candidates"], limits["answer_bytes"] // size, limits["body_bytes"] // (2 * width)))
 
     def _logs(self, contexts: Floats) -> Floats:
-        body = pack({CONTEXTS: contexts}, self._facts | self._form)
-        return self._read(self._model.ask(body, len(contexts), self._count), len(contexts))
+        question = Message({CONTEXTS: contexts}, self._facts | self._form)
+        return self._read(self._model.ask(question, len(contexts), self._count), len(contexts))
 
     def _read(self, message: Message, candidates: int) -> Floats:
         """Logs of confidences (b, n, C) from what the server tells."""

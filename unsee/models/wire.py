@@ -45,6 +45,14 @@ class Message:
     arrays: dict[str, NDArray[Any]]
     facts: dict[str, str]
 
+    def digest(self) -> bytes:
+        """Hash of the content. Not of the bytes sent: safetensors writes metadata in any order."""
+        digest = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode())
+        for name, array in sorted(self.arrays.items()):
+            digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.digest()
+
 
 def pack(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str] | None = None) -> bytes:
     """A message as bytes."""

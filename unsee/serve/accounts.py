@@ -43,6 +43,7 @@ class Accounts:
         self._seconds = seconds
         self._keep = keep
         self._accounts: dict[str, _Account] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self._running: dict[tuple[str, str], tuple[bytes, asyncio.Task[Answer]]] = {}
 
     async def open(self) -> None:
@@ -56,7 +57,8 @@ class Accounts:
 
     async def close(self) -> None:
         """Waits for requests that are being answered; then nothing more is written."""
-        await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
+        running = [task for _, task in self._running.values()]
+        await asyncio.gather(*running, *self._background, return_exceptions=True)
         await self.disk(self._ledger.close)
         self._thread.shutdown()
 
@@ -108,10 +110,15 @@ class Accounts:
         await self.disk(lambda: self._ledger.expire(time.time() - self._keep))
         await self.recount_stored()
 
-    async def acknowledge(self, client: Client, keys: Sequence[str]) -> None:
-        """The client has these answers."""
-        freed = await self.disk(lambda: self._ledger.acknowledge(client.name, keys))
-        self._of(client.name).stored -= freed
+    def acknowledge(self, client: Client, keys: Sequence[str]) -> None:
+        """The client has these answers. The ledger's thread comes to it before anything that is asked later."""
+
+        async def forget() -> None:
+            self._of(client.name).stored -= await self.disk(lambda: self._ledger.acknowledge(client.name, keys))
+
+        task = asyncio.create_task(forget())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def answer_once(
         self, client: Client, key: str | None, question: bytes, price: Price, work: Callable[[], Awaitable[Answer]]

@@ -107,8 +107,8 @@ class Engine:
         first = questions[0]
         with torch.inference_mode():
             if first.contexts is None:
-                one = self._plain(first.classes)[None]
-                return [self._logs(question.features, one) for question in questions]
+                plain = self._plain(first.classes)  # (C, E): with another shape its products would round differently
+                return [self._logs(question.features, plain)[None] for question in questions]
             given = np.concatenate([question.contexts for question in questions if question.contexts is not None])
             found = self._text(first.classes).embeddings(self._tensor(given))  # (sum of b, C, E)
             parts = torch.split(found, [question.size for question in questions])

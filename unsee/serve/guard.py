@@ -66,7 +66,7 @@ class Guard:
         scope.setdefault("state", {})["client"] = client
         if scope["path"] not in OPEN:
             self._accounts.admit(client)
-            await self._acknowledge(client, headers.get(ACKNOWLEDGE.encode(), ""))
+            self._acknowledge(client, headers.get(ACKNOWLEDGE.encode(), ""))
         length = headers.get(b"content-length", "0")
         if not (length.isascii() and length.isdigit()) or int(length) > self._limits.body_bytes:
             raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
@@ -82,12 +82,12 @@ class Guard:
             raise Refused(401, "authorization", "needs a valid key: Authorization: Bearer KEY")
         return client
 
-    async def _acknowledge(self, client: Client, header: str) -> None:
+    def _acknowledge(self, client: Client, header: str) -> None:
         keys = [key.strip() for key in header.split(",") if key.strip()]
         if len(keys) > ACKNOWLEDGED or not all(TOKEN.fullmatch(key) for key in keys):
             raise Refused(422, ACKNOWLEDGE, f"must be up to {ACKNOWLEDGED} idempotency keys, separated by commas")
         if keys:
-            await self._accounts.acknowledge(client, keys)
+            self._accounts.acknowledge(client, keys)
 
 
 class _Sender:
@@ -126,7 +126,8 @@ def _paced(receive: Receive, limits: Limits) -> Receive:
             return await receive()
         pause = min(limits.body_seconds, ends - time.monotonic())
         try:
-            message = await asyncio.wait_for(receive(), max(0.001, pause))
+            async with asyncio.timeout(max(0.001, pause)):
+                message = await receive()
         except TimeoutError:
             raise Refused(408, "body", "did not arrive in time") from None
         total += len(message.get("body", b""))

@@ -43,6 +43,7 @@ from unsee.types import Floats
 
 T = TypeVar("T")
 DECODERS = 2  # threads that decode images and write messages, beside the model's own
+INLINE = 2**20  # bytes of an answer that is written where it is; a thread would take longer
 LARGEST = 64  # candidates or images of one merged forward
 
 
@@ -182,10 +183,12 @@ class Service:
 
         async def work() -> Answer:
             logs = await self._ask(self.engine.answer, question.merges_with, question, question.size)
+            if logs.nbytes <= INLINE:
+                return self._answer(logs, form)
             return await self._in_pool(lambda: self._answer(logs, form))
 
         price = Price(question.size, question.size * len(features))
-        return await self.accounts.answer_once(client, key, hashlib.sha256(body).digest(), price, work)
+        return await self.accounts.answer_once(client, key, message.digest(), price, work)
 
     async def classify(
         self,
