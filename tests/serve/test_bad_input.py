@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import socket
 import zlib
 
 import httpx
@@ -19,7 +20,6 @@ from unsee.models.remote import RemoteModel, image_file
 from unsee.models.wire import MEDIA, pack
 
 WIDTH = 64
-api = schemathesis.pytest.from_fixture("api_schema")
 relaxed = settings(
     deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )
@@ -33,22 +33,26 @@ def check(response) -> None:
         assert error["message"], error
 
 
-@pytest.fixture(scope="session")
-def api_schema(served):
-    return schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+def send_from_document(served, key: str, examples: int) -> int:
+    """Sends requests made from the OpenAPI document, so many to each of its operations; -> how many operations."""
+    schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+    operations = [found.ok() for found in schema.get_all_operations()]
+    for operation in operations:
+
+        def send(case) -> None:
+            check(case.call(headers={"authorization": f"Bearer {key}"}))
+
+        settings(relaxed, max_examples=examples)(given(operation.as_strategy())(send))()
+    return len(operations)
 
 
-@api.parametrize()
-@settings(relaxed, max_examples=3)
-def test_no_request_made_from_the_openapi_document_breaks_the_service(case, keys):
-    check(case.call(headers={"authorization": f"Bearer {keys['fuzz']}"}))
+def test_no_request_made_from_the_openapi_document_breaks_the_service(served, keys):
+    assert send_from_document(served, keys["fuzz"], 3) >= 14
 
 
 @pytest.mark.slow
-@api.parametrize()
-@settings(relaxed, max_examples=400)
-def test_no_request_of_many_made_from_the_openapi_document_breaks_the_service(case, keys):
-    check(case.call(headers={"authorization": f"Bearer {keys['fuzz']}"}))
+def test_no_request_of_many_made_from_the_openapi_document_breaks_the_service(served, keys):
+    assert send_from_document(served, keys["fuzz"], 400) >= 14
 
 
 # Binary bodies: whole messages with one thing wrong, and damaged bytes.
@@ -250,7 +254,7 @@ def test_contexts_that_cannot_be_are_refused(remote, ask, data, contexts, says):
         (["cat", "x" * 201], "parameters.candidate_labels[1]"),
         (["cat", "a\x00b"], "parameters.candidate_labels[1]"),
         ([f"n{i}" for i in range(2001)], "parameters.candidate_labels"),
-        (["cat " * 50], "class_names"),  # short enough, but too many tokens
+        (["ж7" * 100], "class_names"),  # short enough, but too many tokens
     ],
 )
 def test_names_that_cannot_be_are_refused(ask, data, labels, field):
@@ -263,13 +267,15 @@ def test_the_name_of_a_prompt_is_no_path(ask, name):
         assert ask(method, f"/v1/prompts/{name}").status_code in (404, 405, 422)
 
 
-def test_a_body_that_is_too_large_is_refused_while_it_arrives(ask, served):
+def test_a_body_that_is_too_large_is_refused_while_it_arrives(ask, served, keys):
     def endless():
         while True:
             yield bytes(2**20)
 
-    response = ask("POST", "/v1/images", content=b"", headers={"content-length": str(2**40)})
-    assert refusal(response, 413)[0] == "body"
+    with socket.create_connection(("127.0.0.1", served.port), 10) as raw:
+        head = f"POST /v1/images HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {keys['alice']}\r\n"
+        raw.sendall(f"{head}content-length: {2**40}\r\n\r\n".encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 413")  # at once, without waiting for a byte of it
     try:
         response = ask("POST", "/v1/images", content=endless(), headers={"content-type": "application/json"})
         assert refusal(response, 413)[0] == "body"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-MEDIA = "application/x-safetensors"
+MEDIA = "application/octet-stream"  # safetensors has no media type of its own
 DTYPES = {"F32": np.float32, "I32": np.int32}
 HEADER_BYTES = 8 * 2**20  # of the JSON at the start of a message
 

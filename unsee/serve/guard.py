@@ -50,9 +50,10 @@ class Guard:
             raise RuntimeError(f"cannot serve {scope['type']}")
         started = time.perf_counter()
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        sender = _Sender(send, headers.get(REQUEST_ID.encode(), ""))
+        body = _Body(receive, headers, self._limits)
+        sender = _Sender(send, headers.get(REQUEST_ID.encode(), ""), body)
         try:
-            await self._let_in(scope, headers, receive, sender)
+            await self._let_in(scope, headers, body, sender)
         except Refused as refused:
             await sender.refuse(refused)
         except Exception:
@@ -61,16 +62,14 @@ class Guard:
         finally:
             self._watch(scope, sender.status, time.perf_counter() - started)
 
-    async def _let_in(self, scope: Scope, headers: dict[bytes, str], receive: Receive, sender: _Sender) -> None:
+    async def _let_in(self, scope: Scope, headers: dict[bytes, str], body: _Body, sender: _Sender) -> None:
         client = self._client(scope, headers)
         scope.setdefault("state", {})["client"] = client
         if scope["path"] not in OPEN:
             self._accounts.admit(client)
             self._acknowledge(client, headers.get(ACKNOWLEDGE.encode(), ""))
-        length = headers.get(b"content-length", "0")
-        if not (length.isascii() and length.isdigit()) or int(length) > self._limits.body_bytes:
-            raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
-        await self._app(scope, _paced(receive, self._limits), sender)
+        body.check()
+        await self._app(scope, body, sender)
 
     def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client:
         """Who is asking. Without a key and with a wrong one, the answer and its time are the same."""
@@ -93,8 +92,9 @@ class Guard:
 class _Sender:
     """Sends a response, with the request's id and without saying what the service is made of."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, body: _Body) -> None:
         self._send = send
+        self._body = body
         self._id = request_id if TOKEN.fullmatch(request_id) else secrets.token_hex(16)
         self.status = 0
 
@@ -102,6 +102,8 @@ class _Sender:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             own = [(REQUEST_ID.encode(), self._id.encode()), (b"cache-control", b"no-store")]
+            if self._body.unread:  # hang up after the answer, rather than read on what nobody wants
+                own.append((b"connection", b"close"))
             message["headers"] = [*message.get("headers", []), *own, (b"x-content-type-options", b"nosniff")]
         await self._send(message)
 
@@ -116,24 +118,33 @@ class _Sender:
         await self({"type": "http.response.body", "body": body})
 
 
-def _paced(receive: Receive, limits: Limits) -> Receive:
-    """The same body, refused while it arrives if it gets too large or comes too slowly."""
-    total, ends, last = 0, time.monotonic() + 3 * limits.body_seconds, False
+class _Body:
+    """A request's body, refused while it arrives if it gets too large or comes too slowly."""
 
-    async def paced() -> MutableMapping[str, Any]:
-        nonlocal total, last
-        if last:  # nothing more to read: whoever waits now waits for the client to leave
-            return await receive()
-        pause = min(limits.body_seconds, ends - time.monotonic())
+    def __init__(self, receive: Receive, headers: dict[bytes, str], limits: Limits) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._total = 0
+        self._ends = time.monotonic() + 3 * limits.body_seconds
+        length = headers.get(b"content-length", "0")
+        self.unread = length != "0" or b"transfer-encoding" in headers
+        if not (length.isascii() and length.isdigit()) or int(length) > limits.body_bytes:
+            self._ends = 0.0  # nothing of it is wanted
+
+    def check(self) -> None:
+        if self._ends == 0 or self._total > self._limits.body_bytes:
+            raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        if not self.unread:  # whoever waits now waits for the client to leave
+            return await self._receive()
+        pause = min(self._limits.body_seconds, self._ends - time.monotonic())
         try:
             async with asyncio.timeout(max(0.001, pause)):
-                message = await receive()
+                message = await self._receive()
         except TimeoutError:
             raise Refused(408, "body", "did not arrive in time") from None
-        total += len(message.get("body", b""))
-        if total > limits.body_bytes:
-            raise Refused(413, "body", f"is larger than the {limits.body_bytes} bytes allowed")
-        last = not message.get("more_body", False)
+        self._total += len(message.get("body", b""))
+        self.check()
+        self.unread = bool(message.get("more_body", False))
         return message
-
-    return paced

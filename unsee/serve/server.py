@@ -63,7 +63,9 @@ def make_server(
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio sends small answers at once (TCP_NODELAY) only where it is; else every
+    # answer waits 40 ms for the client's delayed acknowledgement.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
