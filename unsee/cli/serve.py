@@ -36,6 +36,7 @@ from unsee.errors import InputError, MissingExtra
 @click.option("--queue", default=512, show_default=True, type=click.IntRange(1), help="Requests that may wait.")
 @click.option("--timeout", default=60.0, show_default=True, type=click.FloatRange(1), help="Seconds for one request.")
 @click.option("--max-body", default=64, show_default=True, type=click.IntRange(1, 4096), help="MiB of one request.")
+@click.option("--threads", type=click.IntRange(1), help="Cores for the model.  [default: all]")
 @shared("device", "dtype")
 def serve(
     model: str,
@@ -50,6 +51,7 @@ def serve(
     queue: int,
     timeout: float,
     max_body: int,
+    threads: int | None,
     **where: Any,
 ) -> None:
     """Serve a model as a black box over HTTP: images and prompts in, confidences out.
@@ -78,7 +80,11 @@ def serve(
 
     console = make_console()
     disclosure = Disclosure.parse(answers, card)
-    loaded = read_model(model, console, cache_dir=None, no_cache=True, **where)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    loaded = read_model(model, console, cache_dir=None, no_cache=True, threads=threads, **where)
     if not isinstance(loaded, LocalModel):
         raise InputError(f"{model} cannot be served")
     limits = Limits(queue=queue, seconds=timeout, body_bytes=max_body * 2**20)

@@ -63,6 +63,8 @@ class Guard:
             self._watch(scope, sender.status, time.perf_counter() - started)
 
     async def _let_in(self, scope: Scope, headers: dict[bytes, str], body: _Body, sender: _Sender) -> None:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > self._limits.head_bytes:
+            raise Refused(431, "head", f"is larger than the {self._limits.head_bytes} bytes allowed")
         client = self._client(scope, headers)
         scope.setdefault("state", {})["client"] = client
         if scope["path"] not in OPEN:
