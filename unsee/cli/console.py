@@ -297,6 +297,8 @@ class Console:
             f"{found.refused} 4xx, {found.failed} failed, {found.wrong} wrong answers\n"
             f"p50 {1000 * found.p50:.0f} ms, p99 {1000 * found.p99:.0f} ms\n"
             f"{found.throughput:.1f} images/s, bare model {found.bare_throughput:.1f}: ratio {found.ratio:.2f}\n"
+            f"processor time {1000 * found.cpu_per_request:.1f} ms a request, "
+            f"bare model {1000 * found.bare_cpu_per_image:.1f} ms an image\n"
             f"memory {found.memory_warm / 2**20:.0f} MiB after warm-up, {found.memory_end / 2**20:.0f} MiB at the end: "
             f"{100 * found.memory_growth:+.1f} %",
             soft_wrap=True,

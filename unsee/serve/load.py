@@ -59,6 +59,8 @@ class LoadResult:
     throughput: float
     bare_throughput: float
     ratio: float
+    cpu_per_request: float  # seconds of the service, model included; does not depend on what else the machine does
+    bare_cpu_per_image: float
     memory_warm: int
     memory_end: int
     memory_growth: float
@@ -97,7 +99,7 @@ def measure_load(
             seen = asyncio.run(_load(port, pid, files, bare.answers, data.class_names, clients, seconds))
         again = bare.throughput()
         say(f"bare model: {again:.1f} images a second")
-        return seen.result(clients, threads, (first + again) / 2)
+        return seen.result(clients, threads, (first + again) / 2, bare.cpu)
     finally:
         torch.set_num_threads(before)
 
@@ -110,17 +112,20 @@ class Bare:
         self._engine = Engine(model)
         self._glances = [Glance(model.encoder.prepare(image), classes) for image in images]
         self.answers: list[Floats] = []
+        self.cpu = float("inf")  # seconds for one image
 
     def throughput(self) -> float:
         """Images a second, decoded and prepared before; the median over batches."""
         self._engine.classify(self._glances[:2])  # what is computed once is not timed
         rates: list[float] = []
         self.answers = []
+        worked = time.process_time()
         for start in range(0, len(self._glances), BATCH):
             part = self._glances[start : start + BATCH]
             began = time.perf_counter()
             self.answers.extend(self._engine.classify(part))
             rates.append(len(part) / (time.perf_counter() - began))
+        self.cpu = min(self.cpu, (time.process_time() - worked) / len(self._glances))
         return float(np.median(rates))
 
 
@@ -133,9 +138,10 @@ class Seen:
     wrong: int
     failed: int
     seconds: float
+    cpu: float
     memory: list[tuple[float, int]]
 
-    def result(self, clients: int, threads: int, bare: float) -> LoadResult:
+    def result(self, clients: int, threads: int, bare: float, bare_cpu: float) -> LoadResult:
         """The numbers to print."""
         answered = sum(status == 200 for status in self.statuses)
         p50, p99 = (float(p) for p in np.percentile(self.times or [float("nan")], [50, 99]))
@@ -155,10 +161,37 @@ class Seen:
             throughput=answered / self.seconds,
             bare_throughput=bare,
             ratio=answered / self.seconds / bare,
+            cpu_per_request=self.cpu / max(1, answered),
+            bare_cpu_per_image=bare_cpu,
             memory_warm=start,
             memory_end=end,
             memory_growth=end / start - 1 if start else 0.0,
         )
+
+
+class Wire:
+    """One client's connection. As lean as can be: the clients share the machine with what they measure."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        length = int(answer.partition("content-length:")[2].partition("\r\n")[0])
+        return int(answer.split(" ", 2)[1]), await reader.readexactly(length)
+
+    async def close(self) -> None:
+        """The next request opens a new connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
 
 async def _load(
@@ -176,35 +209,36 @@ async def _load(
         ).encode()
         for file in files
     ]
-    seen = Seen([], [], 0, 0, 0.0, [])
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+    seen = Seen([], [], 0, 0, 0.0, 0.0, [])
     turns = itertools.count()
     began = time.perf_counter()
 
-    async def client(http: httpx.AsyncClient) -> None:
+    async def client() -> None:
+        connection = Wire(port)
         while time.perf_counter() - began < length:
             i = next(turns) % len(bodies)
             start = time.perf_counter()
             try:
-                response = await http.post("/v1/classify", content=bodies[i])
-            except httpx.TransportError:
+                status, content = await connection.post("/v1/classify", bodies[i])
+            except (OSError, ValueError, asyncio.IncompleteReadError):
                 seen.failed += 1
+                await connection.close()
                 continue
             seen.times.append(time.perf_counter() - start)
-            seen.statuses.append(response.status_code)
-            if response.status_code == 200 and not _right(response.content, names, answers[i]):
+            seen.statuses.append(status)
+            if status == 200 and not _right(content, names, answers[i]):
                 seen.wrong += 1
+        await connection.close()
 
     async def watch() -> None:
         while True:
             seen.memory.append((time.perf_counter() - began, _resident(pid)))
             await asyncio.sleep(0.5)
 
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60) as http:
-        watcher = asyncio.create_task(watch())
-        await asyncio.gather(*(client(http) for _ in range(clients)))
-        seen.seconds = time.perf_counter() - began
-        watcher.cancel()
+    watcher, worked = asyncio.create_task(watch()), _worked(pid)
+    await asyncio.gather(*(client() for _ in range(clients)))
+    seen.seconds, seen.cpu = time.perf_counter() - began, _worked(pid) - worked
+    watcher.cancel()
     return seen
 
 
@@ -214,6 +248,15 @@ def _right(content: bytes, names: Sequence[str], answer: Floats) -> bool:
     return len(rows) == len(names) and all(
         abs(scores.get(name, -1.0) - float(p)) < CLOSE for name, p in zip(names, answer, strict=True)
     )
+
+
+def _worked(pid: int) -> float:
+    """Seconds of processor time that a process has used; 0 where the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _resident(pid: int) -> int:
