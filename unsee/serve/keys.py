@@ -108,6 +108,7 @@ def _read_client(path: Path, name: str, table: Any) -> tuple[str, Client]:
     for key, value in limits.items():
         if key not in _TYPES:
             raise InputError(f"{path}: [{name}] has no limit {key!r}; there are {', '.join(_TYPES)}")
-        if isinstance(value, bool) or not isinstance(value, _TYPES[key]) or not 0 < float(value) < float("inf"):
+        number = value if isinstance(value, (int, float)) and isinstance(value, _TYPES[key]) else 0
+        if isinstance(value, bool) or not 0 < number < float("inf"):
             raise InputError(f"{path}: [{name}] {key} must be a number above 0")
     return digest, Client(name, **limits)

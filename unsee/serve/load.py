@@ -96,7 +96,7 @@ def measure_load(
         say(f"bare model: {first:.1f} images a second in batches of {BATCH}, {threads} threads")
         say(f"{clients} clients for {seconds:g} s")
         with _service(model, threads) as (port, pid):
-            seen = asyncio.run(_load(port, pid, files, bare.answers, data.class_names, clients, seconds))
+            seen = asyncio.run(load(port, pid, files, bare.answers, data.class_names, clients, seconds))
         again = bare.throughput()
         say(f"bare model: {again:.1f} images a second")
         return seen.result(clients, threads, (first + again) / 2, bare.cpu)
@@ -194,7 +194,7 @@ class Wire:
             self._streams = None
 
 
-async def _load(
+async def load(
     port: int,
     pid: int,
     files: Sequence[bytes],
@@ -203,6 +203,7 @@ async def _load(
     clients: int,
     length: float,
 ) -> Seen:
+    """What so many clients see of the service on this port, for this long; answers are the right ones."""
     bodies = [
         json.dumps(
             {"inputs": base64.b64encode(file).decode(), "parameters": {"candidate_labels": list(names)}}
