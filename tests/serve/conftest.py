@@ -9,7 +9,7 @@ from tests.serve.servers import ThreadServer
 from unsee.models.remote import RemoteModel
 from unsee.serve.keys import add_key, read_keys
 
-LIMITS = {"poor": "candidates = 3\nimage_queries = 50\nstored_bytes = 100000", "slow": "rate = 1"}
+LIMITS = {"poor": "candidates = 3\nimage_queries = 50\nstored_bytes = 20000", "slow": "rate = 1"}
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def keys_file(tmp_path_factory):
     """The path of a keys file, and the keys of its clients by name."""
     path = tmp_path_factory.mktemp("keys") / "keys.toml"
     keys = {}
-    for name in ("alice", "bob", "fuzz", "poor", "slow"):
+    for name in ("alice", "bob", "carol", "dave", "erin", "fuzz", "poor", "slow"):
         keys[name] = add_key(path, name)
         with path.open("a") as file:
             file.write(LIMITS.get(name, "rate = 1000000") + "\n")
