@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -65,6 +66,20 @@ def test_a_run_through_the_command_line_uses_the_key_and_resumes_at_the_same_add
     (tmp_path / "key").write_text(keys["alice"] + "\n")
     assert main(["resume", str(out), "--iterations", "3", "--key-file", str(tmp_path / "key")]) == 0
     assert len((out / "journal.jsonl").read_text().splitlines()) == 3
+
+
+def test_the_serve_command_says_where_it_listens(model_folder, tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def run(server, sockets):
+        ran.append(sockets[0].getsockname())
+        sockets[0].close()
+        server.config.app._accounts._ledger.close()
+
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    state = ["--port", "0", "--state", str(tmp_path), "--threads", "1"]
+    assert main(["serve", "--model", str(model_folder), *state]) == 0
+    assert f"http://127.0.0.1:{ran[0][1]} (without keys)" in capsys.readouterr().err
 
 
 def check_parses(words: list[str]) -> None:
@@ -138,6 +153,24 @@ def test_load_is_measured_and_wrong_answers_are_found(model, data, tmp_path):
     assert found.throughput > 0
     assert found.memory_end > 0
     assert wrong.wrong == len(wrong.statuses) > 0
+
+
+def test_the_bench_serves_loads_and_compares(model, model_folder, tmp_path, monkeypatch, capsys):
+    @contextmanager
+    def service(name, threads):
+        server = ThreadServer(model, tmp_path)
+        yield server.port, os.getpid()
+        server.stop()
+
+    monkeypatch.setattr("unsee.serve.load._service", service)
+    found = measure_load(clients=3, seconds=0.3, model=str(model_folder), images=6, threads=1)
+    assert (found.clients, found.threads, found.wrong, found.failed) == (3, 1, 0, 0)
+    assert found.ratio == pytest.approx(found.throughput / found.bare_throughput)
+    monkeypatch.setattr("unsee.serve.load.measure_load", lambda clients, seconds, say: found)
+    assert main(["bench", "--serve", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == found.requests
+    assert main(["bench", "--serve"]) == 0
+    assert f"{found.requests} requests: 0 5xx" in capsys.readouterr().out
 
 
 @pytest.mark.slow

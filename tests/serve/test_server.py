@@ -174,6 +174,15 @@ def test_requests_at_the_same_time_cannot_pass_the_budget_together(accounts):
     assert accounts(ask) == (3, 3)
 
 
+def test_two_services_do_not_share_their_state(tmp_path, monkeypatch):
+    monkeypatch.setattr("unsee.serve.ledger.LOCKED", 0.05)
+    first = ServiceLedger(tmp_path)
+    with pytest.raises(unsee.RunError, match="another service"):
+        ServiceLedger(tmp_path)
+    first.close()
+    ServiceLedger(tmp_path).close()
+
+
 def test_requests_in_flight_finish_on_sigterm_and_a_kill_keeps_what_was_answered(
     processes, model_folder, data, tmp_path
 ):

@@ -55,10 +55,14 @@ class Accounts:
         for owner in {*stored, *self._accounts}:
             self._of(owner).stored = stored.get(owner, 0)
 
-    async def close(self) -> None:
-        """Waits for requests that are being answered; then nothing more is written."""
+    async def finish(self) -> None:
+        """Waits for requests that are being answered, those included whose clients have left."""
         running = [task for _, task in self._running.values()]
         await asyncio.gather(*running, *self._background, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Nothing more is written."""
+        await self.finish()
         await self.disk(self._ledger.close)
         self._thread.shutdown()
 
@@ -88,19 +92,16 @@ class Accounts:
             "limits": {**limits, "stored_bytes": client.stored_bytes},
         }
 
-    def check_stored(self, client: Client, more: int) -> None:
-        """Refuses to keep more bytes than the client may."""
-        stored = self._of(client.name).stored
-        if stored + more > client.stored_bytes:
-            raise Refused(
-                403, "stored_bytes", f"{stored} bytes are stored, {more} more would pass {client.stored_bytes}"
-            )
-
-    def add_stored(self, client: Client, more: int) -> None:
-        self._of(client.name).stored += more
+    def store(self, client: Client, more: int) -> None:
+        """Counts bytes that are about to be kept; 403 if those are more than the client may keep."""
+        account = self._of(client.name)
+        if account.stored + more > client.stored_bytes:
+            message = f"{account.stored} bytes are stored, {more} more would pass {client.stored_bytes}"
+            raise Refused(403, "stored_bytes", message)
+        account.stored += more
 
     async def recount_stored(self) -> None:
-        """After something was deleted."""
+        """Counts again, after something was replaced or deleted."""
         stored = await self.disk(self._ledger.stored_bytes)
         for owner, account in self._accounts.items():
             account.stored = stored.get(owner, 0)
@@ -165,11 +166,10 @@ class Accounts:
             answer = await work()
             kept = None
             if key is not None:
-                self.check_stored(client, len(answer.content))
+                self.store(client, len(answer.content))
                 kept = StoredAnswer(question, answer.content, answer.media)
             await self.disk(lambda: self._ledger.record(client.name, price, key, kept))
             account.spent += price
-            account.stored += len(answer.content) if kept else 0
             return answer
         finally:
             account.reserved -= price

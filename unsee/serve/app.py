@@ -125,7 +125,13 @@ def _add_image_routes(api: FastAPI, service: Service) -> None:
                 error = Refused(404, "images", "not all of these images are stored").as_dict()
                 return _json(error | kept, 404)
             return _json(kept)
-        return _json(await service.keep_images(client, await _files(request, service.limits.files)))
+        files = await _files(request, service.limits.files)
+        try:
+            async with asyncio.timeout(service.limits.seconds):
+                return _json(await service.keep_images(client, files))
+        except TimeoutError:
+            message = f"not encoded within {service.limits.seconds:g} s; send the rest again"
+            raise Refused(503, "time", message, retry_after=1) from None
 
     @api.get("/v1/images/{images}", responses=schema.json_response({"count": 1}), summary="Is this set stored?")
     async def image_set(request: Request, images: str) -> Response:

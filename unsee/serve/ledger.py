@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from unsee.errors import RunError
 from unsee.images import in_batches
 from unsee.types import Floats
 
+LOCKED = 5.0  # seconds to wait for a service that is just ending
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS spent (owner TEXT PRIMARY KEY, candidates INTEGER NOT NULL, image_queries INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (owner TEXT, key TEXT, question BLOB, content BLOB, media TEXT, candidates INTEGER,
@@ -68,6 +70,9 @@ class ServiceLedger:
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # Two services would each count what the other spends. The system lets go of it when a process is killed.
+            self._lock = FileLock(folder / "serve.lock", thread_local=False)
+            self._lock.acquire(timeout=LOCKED)
             self._db = sqlite3.connect(folder / "serve.sqlite", timeout=30, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             # Handed to the system before an answer is sent: a killed process loses nothing. Waiting for the disk as
@@ -75,11 +80,16 @@ class ServiceLedger:
             self._db.execute("PRAGMA synchronous=NORMAL")
             with self._db:
                 self._db.executescript(SCHEMA)
+        except Timeout:
+            raise RunError(
+                f"{folder}: another service keeps its state there; give this one its own with --state"
+            ) from None
         except (OSError, sqlite3.Error) as error:
             raise RunError(f"{folder}: cannot keep the service's state there ({error})") from None
 
     def close(self) -> None:
         self._db.close()
+        self._lock.release()
 
     def spent(self) -> dict[str, Price]:
         """What every client has spent."""

@@ -101,6 +101,7 @@ class Service:
 
     async def close(self) -> None:
         """Finishes what is being answered."""
+        await self.accounts.finish()
         await self.queue.close()
         await self.accounts.close()
         self._pool.shutdown()
@@ -130,9 +131,8 @@ class Service:
             return {"missing": missing}
         name = set_digest(checked)
         if await self._features(client, name) is None:
-            self.accounts.check_stored(client, 32 * len(checked))
+            self.accounts.store(client, 32 * len(checked))
             await self.accounts.disk(lambda: self.ledger.put_set(client.name, name, checked))
-            self.accounts.add_stored(client, 32 * len(checked))
         return {"images": name, "count": len(checked)}
 
     async def keep_images(self, client: Client, files: Sequence[tuple[str, bytes]]) -> dict[str, object]:
@@ -141,14 +141,14 @@ class Service:
         missing = set(await self.accounts.disk(lambda: self.ledger.missing(client.name, self._encoder, digests)))
         new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest in missing}  # each once
         rows = sorted(new.values())
-        prepared = await asyncio.gather(*(self._prepare(files[i][1], f"images[{i}]") for i in rows))
-        for batch in in_batches(len(rows), LARGEST):
-            part = [prepared[i] for i in batch]
+        for batch in in_batches(
+            len(rows), LARGEST
+        ):  # stored one by one: an upload that is cut short was not for nothing
+            part = await asyncio.gather(*(self._prepare(files[rows[i]][1], f"images[{rows[i]}]") for i in batch))
             features = await self.queue.ask(self._encode, "images", part, len(part))
-            self.accounts.check_stored(client, features.nbytes)
+            self.accounts.store(client, features.nbytes)
             entries = [(digests[rows[i]], feature) for i, feature in zip(batch, features, strict=True)]
             await self.accounts.disk(partial(self.ledger.put_images, client.name, self._encoder, entries))
-            self.accounts.add_stored(client, features.nbytes)
         kept = await self.keep_set(client, digests)
         return kept | {"encoded": len(rows), "known": len(files) - len(rows)}
 
@@ -229,7 +229,7 @@ class Service:
         classes = ClassList(names, card.applies_to, card.template if card.applies_to else "")
         await self._ask(self._check, "check", (classes, len(contexts)))
         stored = StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts}))
-        self.accounts.check_stored(client, len(stored.card) + len(stored.contexts))
+        self.accounts.store(client, len(stored.card) + len(stored.contexts))
         await self.accounts.disk(lambda: self.ledger.put_prompt(client.name, name, stored))
         await self.accounts.recount_stored()
         return card
