@@ -78,8 +78,12 @@ def test_refusals_take_the_same_time(ask, belongings, keys):
         low, high = sorted(statistics.median(found) for found in times)
         return (high - low) / high
 
-    assert seconds(("GET", "/v1/card", None), ("GET", "/v1/card", near)) < 0.3
-    assert seconds(("GET", f"/v1/images/{images}", "carol"), ("GET", f"/v1/images/{'0' * 64}", "carol")) < 0.3
+    pairs = [
+        (("GET", "/v1/card", None), ("GET", "/v1/card", near)),
+        (("GET", f"/v1/images/{images}", "carol"), ("GET", f"/v1/images/{'0' * 64}", "carol")),
+    ]
+    for pair in pairs:  # on a busy machine one measurement may be off; a true difference is there every time
+        assert any(seconds(*pair) < 0.2 for _ in range(4))
 
 
 def test_keys_are_hashed_and_the_file_is_private(tmp_path):

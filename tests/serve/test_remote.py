@@ -62,6 +62,27 @@ def test_the_second_upload_is_free(served, keys, data):
     assert wider.images_encoded == 20  # ten of its thirty were there
 
 
+def test_a_deleted_set_is_gone_and_the_images_of_others_stay(served, keys, ask, data):
+    with RemoteModel(served.url, keys["frank"]) as remote:
+        small, large = (remote.bind(data.test.subset(range(n)), data.class_names) for n in (3, 8))
+        stored = remote.usage()["spent"]["stored_bytes"]
+        assert ask("DELETE", f"/v1/images/{large._facts['images']}", "frank").status_code == 204
+        assert ask("GET", f"/v1/images/{large._facts['images']}", "frank").status_code == 404
+        assert small.zero_shot("a {}.").shape == (3, 10)
+        assert remote.usage()["spent"]["stored_bytes"] < stored
+        assert remote.bind(data.test.subset(range(8)), data.class_names).images_encoded == 5
+
+
+def test_files_and_hashes_can_be_uploaded_by_hand(ask, data):
+    files = [("images", (f"{row}.png", image_file(data.test, row))) for row in (50, 51)]
+    made = ask("POST", "/v1/images", "frank", files=files).json()
+    assert (made["count"], made["encoded"]) == (2, 2)
+    assert ask("GET", f"/v1/images/{made['images']}", "frank").json()["count"] == 2
+    missing = ask("POST", "/v1/images", "frank", json={"images": ["0" * 64]})
+    assert missing.status_code == 404
+    assert missing.json()["missing"] == ["0" * 64]
+
+
 def test_arrays_and_pil_images_arrive_as_they_are(model, remote, data):
     pixels = np.stack([np.asarray(data.test.read(row)) for row in range(4)])
     pil = [data.test.read(row) for row in range(4)]

@@ -223,7 +223,7 @@ class RemoteBound:
 
     def _upload_files(self, files: Sequence[tuple[str, bytes]]) -> None:
         parts = [("images", (name, content, "application/octet-stream")) for name, content in files]
-        self._model.connection.send("POST", "/v1/images", files=parts)
+        self._model.connection.send("POST", "/v1/images?set=no", files=parts)
 
 
 def image_file(images: Images, row: int) -> bytes:

@@ -125,10 +125,13 @@ def _add_image_routes(api: FastAPI, service: Service) -> None:
                 error = Refused(404, "images", "not all of these images are stored").as_dict()
                 return _json(error | kept, 404)
             return _json(kept)
+        as_set = {"yes": True, "no": False}.get(request.query_params.get("set", "yes"))
+        if as_set is None:
+            raise Refused(422, "set", "must be yes or no")
         files = await _files(request, service.limits.files)
         try:
             async with asyncio.timeout(service.limits.seconds):
-                return _json(await service.keep_images(client, files))
+                return _json(await service.keep_images(client, files, as_set))
         except TimeoutError:
             message = f"not encoded within {service.limits.seconds:g} s; send the rest again"
             raise Refused(503, "time", message, retry_after=1) from None

@@ -84,6 +84,9 @@ def images_body() -> Json:
     schema = {"type": "object", "required": ["images"], "properties": {"images": files}}
     body = json_body(ImageList, {"images": [HASH]})
     body["requestBody"]["content"]["multipart/form-data"] = {"schema": schema}
+    about = "no: store the files, and make a set of them later, from their hashes."
+    choice = {"type": "string", "enum": ["yes", "no"]}
+    body["parameters"] = [{"name": "set", "in": "query", "required": False, "description": about, "schema": choice}]
     return body
 
 

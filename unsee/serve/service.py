@@ -135,8 +135,8 @@ class Service:
             await self.accounts.disk(lambda: self.ledger.put_set(client.name, name, checked))
         return {"images": name, "count": len(checked)}
 
-    async def keep_images(self, client: Client, files: Sequence[tuple[str, bytes]]) -> dict[str, object]:
-        """Stores and encodes image files by (digest, content), those that are not here yet, and makes a set of them."""
+    async def keep_images(self, client: Client, files: Sequence[tuple[str, bytes]], as_set: bool) -> dict[str, object]:
+        """Stores and encodes image files by (digest, content), those that are not here yet; as a set, if wanted."""
         digests = [digest for digest, _ in files]
         missing = set(await self.accounts.disk(lambda: self.ledger.missing(client.name, self._encoder, digests)))
         new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest in missing}  # each once
@@ -149,7 +149,9 @@ class Service:
             self.accounts.store(client, features.nbytes)
             entries = [(digests[rows[i]], feature) for i, feature in zip(batch, features, strict=True)]
             await self.accounts.disk(partial(self.ledger.put_images, client.name, self._encoder, entries))
-        kept = await self.keep_set(client, digests)
+        kept: dict[str, object] = {"count": len(files)}
+        if as_set:
+            kept = await self.keep_set(client, digests)
         return kept | {"encoded": len(rows), "known": len(files) - len(rows)}
 
     async def count_images(self, client: Client, name: str) -> int:
