@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from unsee.runs.evaluation import Evaluation
     from unsee.runs.prompt import Answer, Prompt
     from unsee.runs.records import ResultRecord
+    from unsee.serve.load import LoadResult
     from unsee.sweeps.comparison import Comparison
     from unsee.sweeps.sweep import RunRequest, Workspace
 
@@ -296,6 +297,23 @@ class Console:
         for name, value in card.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             self._out.print(f"{name}: {text}", soft_wrap=True)
+
+    def load(self, found: LoadResult) -> None:
+        """The service under load."""
+        if self.as_json:
+            self._json(found.as_dict())
+            return
+        self._out.print(
+            f"{found.clients} clients, {found.seconds:.0f} s, {found.requests} requests: {found.server_errors} 5xx, "
+            f"{found.refused} 4xx, {found.failed} failed, {found.wrong} wrong answers\n"
+            f"p50 {1000 * found.p50:.0f} ms, p99 {1000 * found.p99:.0f} ms\n"
+            f"{found.throughput:.1f} images/s, bare model {found.bare_throughput:.1f}: ratio {found.ratio:.2f}\n"
+            f"processor time {1000 * found.cpu_per_request:.1f} ms a request, "
+            f"bare model {1000 * found.bare_cpu_per_image:.1f} ms an image\n"
+            f"memory {found.memory_warm / 2**20:.0f} MiB after warm-up, {found.memory_end / 2**20:.0f} MiB at the end: "
+            f"{100 * found.memory_growth:+.1f} %",
+            soft_wrap=True,
+        )
 
     def overhead(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """How little of a run is not the model."""

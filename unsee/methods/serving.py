@@ -79,9 +79,13 @@ SERVING: dict[str, Rule] = {
 }
 
 
-def serve(p: Floats, listed: Mask, rule: str) -> Floats:
-    """What a caller sees of these answers under the rule of this name; the same each time."""
-    return SERVING[rule](p, listed, stream(0, "serve"))
+def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
+    """What a caller sees of these answers under the rule of this name; the same each time.
+
+    What is left to chance hangs on the row, and on what the answers are about: a name for images that are asked one
+    by one, which would all be row 0.
+    """
+    return SERVING[rule](p, listed, stream(0, f"serve{about}"))
 
 
 def _round(p: Floats, digits: int) -> Floats:

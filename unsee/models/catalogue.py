@@ -23,6 +23,7 @@ FAMILIES = (
     ModelFamily("Hugging Face CLIP", "openai/clip-vit-base-patch16", "a hub id, or a folder with its files"),
     ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt file as OpenAI published it; nothing in it is executed"),
     ModelFamily("OpenCLIP", "FOLDER or ViT-B-16:weights.safetensors", "a folder with open_clip_config.json, or a file"),
+    ModelFamily("served", "http://HOST:PORT", "a model that unsee serve answers for: confidences over HTTP"),
     ModelFamily("your own", "Python only", "any object with `card` and `bind`: see examples/own_service.py"),
 )
 

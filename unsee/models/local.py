@@ -102,6 +102,11 @@ class LocalModel:
         """Normalised embeddings of whole texts. -> (n, E)."""
         return self.tower.encode([[self.tokenizer.sos, *self._suffix(text, text)] for text in texts])
 
+    def log_softmax(self, features: Tensor, embeddings: Tensor) -> Tensor:
+        """Log-confidences of images (n, E) under class embeddings (…, C, E). -> (…, n, C), in float32."""
+        logits = self.logit_scale * (features @ embeddings.transpose(-1, -2))
+        return logits.float().log_softmax(dim=-1)
+
     def _suffix(self, text: str, name: str) -> list[int]:
         """Ids up to the one whose output is the embedding: the first EOT, or by the older rule the highest id."""
         ids = [*self.tokenizer.ids(text), self.tokenizer.eot]
@@ -195,8 +200,7 @@ class LocalBound:
 
     def log_softmax(self, embeddings: Tensor) -> Tensor:
         """Log-confidences of the bound images under class embeddings (…, C, E). -> (…, n, C), in float32."""
-        logits = self.model.logit_scale * (self.features @ embeddings.transpose(-1, -2))
-        return logits.float().log_softmax(dim=-1)
+        return self.model.log_softmax(self.features, embeddings)
 
 
 def _numpy(x: Tensor) -> Floats:

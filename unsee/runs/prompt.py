@@ -14,11 +14,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from unsee.errors import RunError
+from unsee.errors import InputError, RunError
 from unsee.files import write_bytes
 from unsee.images import Anything, as_images
 from unsee.methods.serving import serve
-from unsee.models.black_box import BlackBox, BoundImages, bind
+from unsee.models.black_box import BlackBox, BoundImages, TakesPrompts, bind
 from unsee.runs.records import PromptCard, read_record, write_record
 from unsee.settings import SERVED_AS
 from unsee.types import Floats
@@ -81,6 +81,13 @@ class Prompt:
                 f"this prompt was tuned for model {self.model!r} ({self.fingerprint[:12]}), not for "
                 f"{model.card.name!r} ({model.card.fingerprint[:12]}); tune one for that model"
             )
+
+    def deploy(self, model: BlackBox, name: str) -> None:
+        """Deploys the prompt under this name on the service that answers for the model."""
+        self.check(model)
+        if not isinstance(model, TakesPrompts):
+            raise InputError(f"model {model.card.name!r} runs in this process; prompts are deployed on unsee serve")
+        model.deploy(name, self.contexts, self.card().model_dump_json())
 
     def confidences(self, model: BlackBox, images: Anything) -> Floats:
         """Confidences under the tuned prompt. -> (n, C)."""

@@ -27,6 +27,12 @@ class ModelRecord(Record):
 
     name: str
     fingerprint: str  # of its weights, tokenizer and preprocessing
+    address: str | None = None  # of the service that answered for it; left out where it ran in the same process
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        return found if self.address is not None else {k: v for k, v in found.items() if k != "address"}
 
 
 class DataRecord(Record):
