@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from unsee.results.tables import TextTable
     from unsee.runs.evaluation import Evaluation
     from unsee.runs.prompt import Answer, Prompt
-    from unsee.runs.records import ResultRecord
+    from unsee.runs.records import ResultRecord, ServedScores
     from unsee.serve.load import LoadResult
     from unsee.sweeps.comparison import Comparison
     from unsee.sweeps.sweep import RunRequest, Workspace
@@ -92,7 +92,7 @@ class Console:
             return
         title = f"{result.data}: forgetting {', '.join(result.forget)} ({images} test images, {result.model})"
         rows = [("zero-shot", result.zero_shot), ("label mask", result.label_mask)]
-        self._scores(title, [*rows, (f"tuned ({result.method})", result.test)])
+        self._scores(title, [*rows, (f"tuned ({result.method})", result.test), *_served(result.served)])
         ledger = result.ledger
         for warning in result.warnings:
             self._out.print(f"warning: {warning}", soft_wrap=True)
@@ -109,10 +109,11 @@ class Console:
         if self.as_json:
             facts = {name: None if s is None else s.as_dict() for name, s in scores.items()}
             classes = {name: record.model_dump() for name, record in per_class.items()}
-            self._json(facts | {"data": data, "per_class": classes})
+            served = None if found.served is None else found.served.model_dump(mode="json")
+            self._json(facts | {"served": served, "data": data, "per_class": classes})
             return
         rows = [("zero-shot", found.zero_shot), ("label mask", found.label_mask), ("tuned", found.tuned)]
-        self._scores(f"{data} ({images} test images)", rows)
+        self._scores(f"{data} ({images} test images)", [*rows, *_served(found.served)])
         table = Table("class", "", "accuracy before", "after")
         for name, record in per_class.items():
             fate = "forget" if name in prompt.forget else ""
@@ -362,6 +363,11 @@ class Console:
             return False
         self._last = now
         return True
+
+
+def _served(found: ServedScores | None) -> list[tuple[str, Scores | None]]:
+    """The line of what a caller sees, where that is not simply what the prompt answers."""
+    return [] if found is None else [(f"as served ({found.rule})", found.scores)]
 
 
 def _percent(share: float | None) -> str:

@@ -62,6 +62,11 @@ def temperature(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     return found
 
 
+def mask_one_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The listed names struck, the rest with one decimal digit: what is nearly uniform becomes the same for all."""
+    return one_digit(mask(p, listed, rng), listed, rng)
+
+
 def mask_top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     """The top label among the names that are not struck."""
     return top_label(mask(p, listed, rng), listed, rng)
@@ -73,6 +78,7 @@ SERVING: dict[str, Rule] = {
     "one-digit": one_digit,
     "top-label": top_label,
     "mask": mask,
+    "mask-one-digit": mask_one_digit,
     "mask-top-label": mask_top_label,
     "gate": gate,
     "temperature": temperature,

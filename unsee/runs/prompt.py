@@ -90,14 +90,18 @@ class Prompt:
         model.deploy(name, self.contexts, self.card().model_dump_json())
 
     def confidences(self, model: BlackBox, images: Anything) -> Floats:
-        """Confidences under the tuned prompt. -> (n, C)."""
+        """Confidences under the tuned prompt, as a caller sees them. -> (n, C)."""
         self.check(model)
         return self.answer(bind(model, as_images(images), self.class_names))
 
     def answer(self, bound: BoundImages) -> Floats:
-        """Confidences for images that its model is bound to. -> (n, C)."""
+        """What a caller sees for images that its model is bound to: after the rule for answers. -> (n, C)."""
+        return serve(self.unserved(bound), np.isin(self.class_names, self.forget), self.serve)
+
+    def unserved(self, bound: BoundImages) -> Floats:
+        """The model's own answers under the prompt, before the rule. -> (n, C)."""
         found: Floats = bound.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
-        return serve(found, np.isin(self.class_names, self.forget), self.serve)
+        return found
 
     def classify(self, model: BlackBox, images: Anything, top: int = 3) -> list[Answer]:
         """The top classes of each image, without and with the tuned prompt."""
