@@ -133,7 +133,10 @@ def test_a_named_architecture_without_its_file_is_refused(tmp_path):
 
 def test_a_config_of_another_kind_of_model_is_refused(quick, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    assert refusal(tmp_path) == f"{tmp_path / 'config.json'}: model_type is 'bert', not 'clip'"
+    said = refusal(tmp_path)
+    assert said.startswith(
+        f"{tmp_path / 'config.json'}: model_type is 'bert', which is not one of clip, metaclip_2, siglip"
+    )
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "", '"clip"', "\xff"])

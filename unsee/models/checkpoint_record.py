@@ -57,6 +57,7 @@ class Checkpoint:
     preprocess: Preprocess
     state: Weights = field(repr=False)
     folder: Path | None = None  # that may have tokenizer files
+    tokenizer: str = "clip"  # in the form CLIP has it; or "library": whatever the folder's config names
 
 
 def check(found: Checkpoint) -> None:
