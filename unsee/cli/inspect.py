@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from unsee.cli.options import data_folder, make_console, shared
-from unsee.errors import InputError, unknown
+from unsee.errors import InputError, ModelError, unknown
 
 
 @click.command()
@@ -107,3 +107,24 @@ def models_show(context: click.Context, name: str, as_json: bool) -> None:
     from unsee.models.catalogue import embedded_card
 
     make_console(as_json or context.obj).card(embedded_card())
+
+
+@models.command("check")
+@click.argument("name")
+@click.argument("images", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.option("--against", metavar="MODEL", help="Compare with the library on this copy.  [default: NAME itself]")
+@shared("json")
+@click.pass_context
+def models_check(
+    context: click.Context, name: str, images: tuple[str, ...], against: str | None, as_json: bool
+) -> None:
+    """Prove that NAME answers here as in its own library, on IMAGES or on generated ones; exit 1 if not.
+
+    Compares confidences under random contexts, plain-text prompts and long names, and every weight bit for bit.
+    """
+    from unsee.models.proof import prove
+
+    found = prove(name, images, against)
+    make_console(as_json or context.obj).proof(found)
+    if not found.passed:
+        raise ModelError(found.verdict)

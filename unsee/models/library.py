@@ -38,7 +38,8 @@ DUAL_ENCODERS = {
 }
 # Text towers of a vision-text-dual-encoder: they mask padding and give one pooled output.
 PAIRED_TEXT = ("bert", "roberta", "xlm-roberta", "camembert", "clip_text_model")
-CONFIGS = ("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
+PREPARING = ("preprocessor_config.json", "processor_config.json")
+CONFIGS = ("config.json", "tokenizer_config.json", *PREPARING)
 VOLATILE = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 FOREIGN = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation", "custom_pipelines")
 
@@ -48,8 +49,8 @@ class Loaded:
     """A checkpoint as the library loads it."""
 
     model: Any
-    tokenizer: Any
-    image_processor: Any
+    tokenizer: Any | None
+    image_processor: Any | None
 
 
 def model_type(folder: Path) -> str:
@@ -66,14 +67,19 @@ def load_dual_encoder(
     return as_local(name, folder, loaded, cache, device, dtype)
 
 
-def load_with_library(folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Loaded:
-    """Model, tokenizer and image processor by the library alone; what does not fit is one line."""
+def load_with_library(
+    folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32, whole: bool = True
+) -> Loaded:
+    """Model, tokenizer and image processor by the library alone; what does not fit is one line.
+
+    Not whole: the last two may be missing, as they are from some folders of CLIP, and are None then.
+    """
     refuse_code(folder)
     kind = model_type(folder)
     if (folder / "adapter_config.json").is_file():
         raise ModelError(f"{folder}: an adapter of another model; merge it into that model and save the whole first")
     try:
-        return _load(folder, device, dtype)
+        return _load(folder, device, dtype, whole)
     except (MemoryError, ModelError, MissingExtra):
         raise
     except Exception as error:  # the library and the readers below it raise all types
@@ -123,7 +129,7 @@ def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
             yield from _pairs(inner)
 
 
-def _load(folder: Path, device: str, dtype: torch.dtype) -> Loaded:
+def _load(folder: Path, device: str, dtype: torch.dtype, whole: bool) -> Loaded:
     import transformers
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
@@ -132,12 +138,15 @@ def _load(folder: Path, device: str, dtype: torch.dtype) -> Loaded:
     # Pillow prepares the images, whether or not torchvision is there: answers must not depend on it.
     pillow: dict[str, Any] = {"backend": "pil"} if modern else {"use_fast": False}
     given: dict[str, Any] = {"dtype" if modern else "torch_dtype": dtype}
+    tokenizer = images = None
     with quiet():
         model, info = AutoModel.from_pretrained(
             folder, **safe, **given, weights_only=True, output_loading_info=True, ignore_mismatched_sizes=True
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
-        images = AutoImageProcessor.from_pretrained(folder, **safe, **pillow)
+        if whole or any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json")):
+            tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
+        if whole or any((folder / name).is_file() for name in PREPARING):
+            images = AutoImageProcessor.from_pretrained(folder, **safe, **pillow)
     _check_fit(folder, info)
     return Loaded(model.to(device).eval().requires_grad_(False), tokenizer, images)
 
@@ -212,7 +221,7 @@ def _said(folder: Path, part: str) -> str:
     """What the files say of a tower, besides its weights; library versions and paths do not change answers."""
     config = read_json(folder / "config.json")
     kept = {key: value for key, value in dict(config.get(part) or {}).items() if key not in VOLATILE}
-    files = [folder / name for name in ("preprocessor_config.json", "processor_config.json") if part == "vision_config"]
+    files = [folder / name for name in PREPARING if part == "vision_config"]
     prepared = [read_json(path) for path in files if path.is_file()]
     return json.dumps([config.get("model_type"), kept, *prepared], sort_keys=True)
 
