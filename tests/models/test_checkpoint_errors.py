@@ -175,19 +175,14 @@ def test_an_unusual_activation_is_refused(quick, folder):
     assert refusal(folder) == f"{folder}: vision activation 'silu' is not gelu or quick_gelu"
 
 
-def test_a_resnet_clip_is_refused(tmp_path):
-    torch.save({"visual.layer1.0.conv1.weight": torch.zeros(4, 4, 1, 1)}, tmp_path / "RN50.pt")
-    message = refusal(tmp_path / "RN50.pt")
-    assert message == f"{tmp_path / 'RN50.pt'}: a CLIP with a ResNet image tower; only ViT models are supported"
-
-
-def test_a_resnet_clip_with_openai_names_is_refused(weights, tmp_path):
+def test_a_resnet_without_its_attention_is_refused(weights, tmp_path):
     """OpenAI's ResNets have a visual.conv1 too, the first of a stem of three."""
     state = {key: value for key, value in weights.items() if not key.startswith("visual.")}
     state["visual.conv1.weight"] = torch.zeros(32, 3, 3, 3)
     state["visual.layer1.0.conv1.weight"] = torch.zeros(64, 64, 1, 1)
     torch.save(state, tmp_path / "RN50.pt")
-    assert "ResNet" in refusal(tmp_path / "RN50.pt")
+    wanted = "not a CLIP checkpoint: visual.attnpool.positional_embedding is missing"
+    assert refusal(tmp_path / "RN50.pt") == f"{tmp_path / 'RN50.pt'}: {wanted}"
 
 
 @pytest.mark.parametrize(

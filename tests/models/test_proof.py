@@ -42,7 +42,9 @@ def test_every_family_passes(tmp_path, altclip, family):
     assert found.ratio > 0
 
 
-@pytest.mark.parametrize("form", ["folder", *(pytest.param(form, marks=pytest.mark.slow) for form in ("torchscript", "open_clip"))])
+@pytest.mark.parametrize(
+    "form", ["folder", *(pytest.param(form, marks=pytest.mark.slow) for form in ("torchscript", "open_clip"))]
+)
 def test_every_form_of_clip_passes(tmp_path, form):
     weights = openai_names(clip().state_dict())
     if form == "torchscript":

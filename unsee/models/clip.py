@@ -14,6 +14,7 @@ from unsee.models.checkpoints import read_checkpoint
 from unsee.models.features import FeatureCache
 from unsee.models.library import load_tokenizer
 from unsee.models.local import LocalModel, Tokenizer
+from unsee.models.resnet import ResNetEncoder
 from unsee.models.text_tower import Layer, TextTower
 from unsee.models.tokenizers import find_tokenizer
 from unsee.models.vision import VisionTransformer
@@ -66,7 +67,8 @@ def from_checkpoint(
         )
     tower = text_tower(checkpoint.state, checkpoint.text, device, dtype)
     scale = math.exp(float(checkpoint.state["logit_scale"]))
-    vision = VisionTransformer(checkpoint, device, dtype)
+    kind = VisionTransformer if checkpoint.resnet is None else ResNetEncoder
+    vision = kind(checkpoint, device, dtype)
     return LocalModel(name, tower, tokenizer, vision, scale, cache, reads_highest=checkpoint.eos is None)
 
 

@@ -142,16 +142,13 @@ def _from_openai_names(
 ) -> Checkpoint:
     """A checkpoint of weights with OpenAI's names; sizes come from the weights' shapes."""
     state = {key.removeprefix("text.") if key.startswith("text.") else key: value for key, value in state.items()}
-    if "visual.layer1.0.conv1.weight" in state:
-        raise ModelError(f"{source}: a CLIP with a ResNet image tower; only ViT models are supported")
-    for key, axes in _AXES.items():
+    resnet = "visual.layer1.0.conv1.weight" in state
+    for key, axes in (_AXES | (_RESNET_AXES if resnet else _VIT_AXES)).items():
         if key not in state:
             raise ModelError(f"{source}: not a CLIP checkpoint: {key} is missing")
         if state[key].ndim != axes:
             raise ModelError(f"{source}: {key} has shape {tuple(state[key].shape)}, expected {axes} axes")
-    vision_width, patch = state["visual.conv1.weight"].shape[0], state["visual.conv1.weight"].shape[-1]
     text_width = state["token_embedding.weight"].shape[1]
-    image = patch * math.isqrt(state["visual.positional_embedding"].shape[0] - 1)
     activation = "quick_gelu" if quick_gelu else "gelu"
 
     def sizes(prefix: str, width: int, heads: int) -> TowerSizes:
@@ -159,10 +156,21 @@ def _from_openai_names(
         hidden = state[f"{prefix}0.mlp.c_fc.weight"].shape[0]
         return TowerSizes(width, depth, heads, hidden, activation)
 
+    tower: Weights | None = None
+    if resnet:
+        width, patch = state["visual.layer1.0.conv1.weight"].shape[0], RESNET_STRIDE
+        image = patch * math.isqrt(state["visual.attnpool.positional_embedding"].shape[0] - 1)
+        vision = TowerSizes(width, 0, max(1, width * 32 // vision_head), 0, activation)
+        tower = {key.removeprefix("visual."): value for key, value in state.items() if key.startswith("visual.")}
+        state = {key: value for key, value in state.items() if not key.startswith("visual.")}
+    else:
+        width, patch = state["visual.conv1.weight"].shape[0], state["visual.conv1.weight"].shape[-1]
+        image = patch * math.isqrt(state["visual.positional_embedding"].shape[0] - 1)
+        vision = sizes("visual.transformer.resblocks.", width, max(1, width // vision_head))
     return Checkpoint(
         source=source,
         text=sizes("transformer.resblocks.", text_width, text_heads or max(1, text_width // 64)),
-        vision=sizes("visual.transformer.resblocks.", vision_width, max(1, vision_width // vision_head)),
+        vision=vision,
         vocabulary=state["token_embedding.weight"].shape[0],
         positions=state["positional_embedding"].shape[0],
         embedding=state["text_projection"].shape[-1],
@@ -171,19 +179,24 @@ def _from_openai_names(
         eos=None,
         preprocess=Preprocess(image, image, crop_rounding="even"),
         state=floats(_renamed(state)),
+        resnet=None if tower is None else floats(tower),
     )
 
 
 _AXES = {  # of the weights whose shapes give the sizes
-    "visual.conv1.weight": 4,
-    "visual.positional_embedding": 2,
-    "visual.proj": 2,
     "token_embedding.weight": 2,
     "positional_embedding": 2,
     "text_projection": 2,
     "transformer.resblocks.0.mlp.c_fc.weight": 2,
+}
+_VIT_AXES = {
+    "visual.conv1.weight": 4,
+    "visual.positional_embedding": 2,
+    "visual.proj": 2,
     "visual.transformer.resblocks.0.mlp.c_fc.weight": 2,
 }
+_RESNET_AXES = {"visual.layer1.0.conv1.weight": 4, "visual.attnpool.positional_embedding": 2}
+RESNET_STRIDE = 32  # pixels per position of a ResNet's attention
 _RENAMED = {
     "token_embedding.weight": "text_model.embeddings.token_embedding.weight",
     "positional_embedding": "text_model.embeddings.position_embedding.weight",
