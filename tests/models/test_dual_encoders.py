@@ -146,6 +146,18 @@ def test_gradients_are_those_of_the_library(folders, family):
     assert abs(slope) > 1e-3
 
 
+@pytest.mark.parametrize("position", ["middle", "front"])
+@pytest.mark.parametrize("family", ["siglip", "siglip2", "altclip"])  # padded behind, padded in front, not padded
+def test_names_in_the_middle_or_in_front_agree_with_the_library(folders, family, position):
+    model, library = load_model(folders(family)), Library(folders(family), family)
+    bound = model.bind(pixels(2), CLASSES).at(position)
+    given = contexts(model.card.width, b=1, m=3)
+    with torch.no_grad():
+        theirs = library.under(torch.from_numpy(given[0]), CLASSES, pixels(2), position).softmax(dim=-1).numpy()
+    assert np.abs(bound.confidences(given)[0] - theirs).max() < 1e-5
+    assert np.abs(model.bind(pixels(2), CLASSES).confidences(given)[0] - theirs).max() > 1e-3
+
+
 def test_a_population_is_answered_like_its_members_one_by_one(folders, monkeypatch):
     model = load_model(folders("altclip"))
     bound = model.bind(pixels(2), CLASSES)

@@ -21,7 +21,6 @@ from unsee.types import Generation, Scores
 if TYPE_CHECKING:
     from unsee.methods.recorder import Watch
     from unsee.models.catalogue import ModelFamily
-    from unsee.models.proof import Proof
     from unsee.paper.experiments import Experiment
     from unsee.paper.reproduce import Reproduced, SweepWatch
     from unsee.results.tables import TextTable
@@ -297,24 +296,6 @@ class Console:
         for name, value in card.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             self._out.print(f"{name}: {text}", soft_wrap=True)
-
-    def proof(self, proof: Proof) -> None:
-        """A model compared with its own library."""
-        if self.as_json:
-            self._json(proof.as_dict())
-            return
-        self._out.print(f"{proof.model}, {proof.images} images, against {proof.reference}", soft_wrap=True)
-        table = Table("compared", "largest difference")
-        for what, difference in proof.differences.items():
-            table.add_row(what, f"{difference:.1e}")
-        same = proof.weights - len(proof.changed)
-        table.add_row("weights", f"{same} of {proof.weights} tensors are the same to the last bit")
-        self._out.print(table)
-        self._out.print(
-            f"a candidate takes {1000 * proof.seconds:.1f} ms, {1000 * proof.seconds_library:.1f} ms by the library's "
-            f"batched call: {proof.ratio:.1f} times as fast\nfingerprint {proof.fingerprint}",
-            soft_wrap=True,
-        )
 
     def overhead(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """How little of a run is not the model."""

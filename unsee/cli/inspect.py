@@ -27,10 +27,11 @@ def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
 @click.option(
     "--classes", "classes", type=int, multiple=True, help="Only these of the paper's settings: 10, 100, 200, 1000."
 )
+@click.option("--family", help="Instead, a family of transformers beside its own batched call: siglip.")
 @click.option("--ours-only", is_flag=True, help="Do not time the other ways; much faster.")
 @click.option("--overhead", "only_overhead", is_flag=True, help="Instead, the share of a run that is not the model.")
 @shared("json")
-def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_json: bool) -> None:
+def bench(classes: tuple[int, ...], family: str | None, ours_only: bool, only_overhead: bool, as_json: bool) -> None:
     """Speed of a candidate as ratios, measured side by side in this one run.
 
     At the paper's settings, on random weights of ViT-B/16's size: this evaluator; all classes at 77 positions
@@ -39,6 +40,13 @@ def bench(classes: tuple[int, ...], ours_only: bool, only_overhead: bool, as_jso
     from unsee.bench import PAPER_SIZES, measure, overhead
 
     console = make_console(as_json)
+    if family is not None:
+        from unsee.cli.model_tables import family_parts
+        from unsee.family_bench import CLASSES, measure_family
+
+        timed = measure_family(family, classes or CLASSES, say=console.say)
+        console.show(timed, family_parts(timed))
+        return
     if only_overhead:
         console.overhead(overhead(say=console.say))
         return
@@ -122,9 +130,10 @@ def models_check(
 
     Compares confidences under random contexts, plain-text prompts and long names, and every weight bit for bit.
     """
+    from unsee.cli.model_tables import proof_parts
     from unsee.models.proof import prove
 
     found = prove(name, images, against)
-    make_console(as_json or context.obj).proof(found)
+    make_console(as_json or context.obj).show(found.as_dict(), proof_parts(found))
     if not found.passed:
         raise ModelError(found.verdict)

@@ -75,7 +75,8 @@ class CopyLearner:
         self._gone = torch.from_numpy(task.forget[self._images.labels])
         self.model = trainable_copy(model)
         names = self._names
-        self._text = [self.model.bind_names(names[part.start : part.stop]) for part in in_batches(len(names), NAMES)]
+        parts = in_batches(len(names), NAMES)
+        self._text = [self.model.bind_names(names[part.start : part.stop], s.position) for part in parts]
         tokens = self.model.tower.tokens
         self.contexts = torch.from_numpy(make_origin(s, model)).to(tokens.device, tokens.dtype)
         self._tune_contexts = s.method == "coop-params"

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.errors import InputError
-from unsee.models.text_tower import CHUNK_BYTES, POSITIONS
+from unsee.models.text_tower import CHUNK_BYTES
+from unsee.settings import POSITIONS
 
 # Where contexts go in the batch that is being computed: columns (n, m) and contexts (n, m, D). A context variable,
 # because a service may ask from several threads at once.

@@ -154,12 +154,19 @@ class LocalModel:
 class MixedText:
     """Contexts before some class names; the embeddings of the others stay what a plain-text prompt makes them."""
 
-    def __init__(self, model: LocalModel, class_names: Sequence[str], tuned: Sequence[str], template: str) -> None:
+    def __init__(
+        self,
+        model: LocalModel,
+        class_names: Sequence[str],
+        tuned: Sequence[str],
+        template: str,
+        position: str = "end",
+    ) -> None:
         rows = [i for i, name in enumerate(class_names) if name in set(tuned)]
         if not rows or len(rows) != len(set(tuned)):
             raise InputError(f"contexts are to apply to {', '.join(tuned) or 'no name'}: not all are classes here")
         self._rows = torch.tensor(rows, device=model.tower.tokens.device)
-        self._tuned = model.bind_names([class_names[i] for i in rows])
+        self._tuned = model.bind_names([class_names[i] for i in rows], position)
         with torch.inference_mode(False), torch.no_grad():  # so that autograd may use it too
             self.plain = model.plain_names(class_names, template)  # (C, E)
 
@@ -181,6 +188,7 @@ class LocalBound:
         self.model = model
         self.class_names = tuple(class_names)
         self.text: ClassText = model.bind_names(class_names)
+        self._position = "end"
         self._encode(images)
 
     def _encode(self, images: Anything) -> None:
@@ -211,8 +219,14 @@ class LocalBound:
     def apply_to(self, names: Sequence[str], template: str) -> LocalBound:
         """The same images, contexts before these names only; the others stay under the template."""
         mixed = copy.copy(self)  # the image features are shared
-        mixed.text = MixedText(self.model, self.class_names, names, template)
+        mixed.text = MixedText(self.model, self.class_names, names, template, self._position)
         return mixed
+
+    def at(self, position: str) -> LocalBound:
+        """The same images, with class names at this position among the contexts."""
+        moved = copy.copy(self)
+        moved.text, moved._position = self.model.bind_names(self.class_names, position), position
+        return moved
 
     def confidences(self, contexts: Floats) -> Floats:
         """(b, m, D) -> (b, n, C); rows sum to 1."""

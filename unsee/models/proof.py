@@ -57,7 +57,7 @@ class Proof:
 
     @property
     def largest(self) -> float:
-        return max(self.differences.values())
+        return float(np.max(list(self.differences.values())))  # NaN if one is
 
     @property
     def ratio(self) -> float:
@@ -80,7 +80,10 @@ class Proof:
 
     def as_dict(self) -> dict[str, object]:
         found = {"largest": self.largest, "ratio": self.ratio, "passed": self.passed, "verdict": self.verdict}
-        return asdict(self) | found
+        told = {what: None if math.isnan(value) else value for what, value in self.differences.items()}
+        return (
+            asdict(self) | found | {"differences": told, "largest": None if math.isnan(self.largest) else self.largest}
+        )
 
 
 def prove(name: str, images: Sequence[str] = (), against: str | None = None) -> Proof:

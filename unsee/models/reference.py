@@ -17,7 +17,7 @@ from torch import Tensor
 from unsee.class_names import in_prompt
 from unsee.errors import InputError
 from unsee.images import as_rgb
-from unsee.models.checkpoint_record import Checkpoint
+from unsee.models.checkpoint_record import Checkpoint, TowerSizes
 from unsee.models.checkpoints import find_folder, read_checkpoint
 from unsee.models.library import DUAL_ENCODERS, Loaded, load_with_library, model_type
 from unsee.models.library_text import token_table
@@ -120,7 +120,7 @@ def _clip(checkpoint: Checkpoint) -> Any:
     """`transformers`' CLIPModel with a checkpoint's weights."""
     from transformers import CLIPConfig, CLIPModel
 
-    def sizes(part: Any) -> dict[str, Any]:
+    def sizes(part: TowerSizes) -> dict[str, int | float | str]:
         return {
             "hidden_size": part.width,
             "num_hidden_layers": part.layers,

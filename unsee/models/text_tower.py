@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.errors import InputError
+from unsee.settings import POSITIONS
 
 CHUNK_BYTES = 64 * 2**20  # of one step; also about where larger batches stop being faster on a CPU
 BLOCK_ROWS = 64  # of names that attend together; more hide more from one another, fewer make small products
-POSITIONS = ("end", "middle", "front")  # of the class name among the contexts
 
 
 @dataclass(frozen=True, eq=False)
