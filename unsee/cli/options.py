@@ -37,7 +37,7 @@ _OPTIONS = {
         help="Where image features are kept.  [default: the user's cache folder]",
     ),
     "no_cache": click.option("--no-cache", is_flag=True, help="Encode all images again and keep nothing."),
-    "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
+    "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or mps."),
     "dtype": click.option("--dtype", default="float32", show_default=True, help="Half precision is for GPUs."),
     "set": click.option(
         "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other setting, e.g. search=separable."
@@ -81,7 +81,15 @@ def read_model(
     from unsee.models import FeatureCache, load_model
 
     cache = None if no_cache else FeatureCache(cache_folder(cache_dir), progress=console.encoding)
-    return load_model(stable_name(name), cache=cache, device=device, dtype=dtype, threads=threads)
+    loaded = load_model(stable_name(name), cache=cache, device=device, dtype=dtype, threads=threads)
+    if dtype != "float32":
+        from unsee.models.local import LocalModel
+        from unsee.models.proof import half_precision
+
+        full = load_model(stable_name(name), device=device, threads=threads)
+        if isinstance(loaded, LocalModel) and isinstance(full, LocalModel):
+            console.say(half_precision(loaded, full))
+    return loaded
 
 
 def read_data(name: str, split_seed: int | None, data_dir: Path | None) -> Data:

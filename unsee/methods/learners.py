@@ -147,18 +147,18 @@ class CopyLearner:
         tokens = self.model.tower.tokens
         encoder = self.model.encoder
         if isinstance(encoder, TorchEncoder):
-            return encoder.embed([encoder.prepare(images.read(int(row))) for row in rows]).to(tokens.dtype)
+            return encoder.embed([encoder.prepare(images.read(int(row))) for row in rows])
         if id(images) not in self._fixed:  # an image tower that is not trained always gives the same features
             found = encode_images(images, encoder, self.model.cache).features
-            self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device, tokens.dtype)
-        return self._fixed[id(images)][1][rows]
+            self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device)
+        return self._fixed[id(images)][1][rows.to(tokens.device)]
 
     def _embeddings(self) -> Tensor:
         """Class embeddings under the contexts. -> (C, E)."""
         return torch.cat([text.embeddings(self.contexts[None])[0] for text in self._text])
 
     def _log_p(self, features: Tensor, embeddings: Tensor) -> Tensor:
-        return (self.model.logit_scale * features @ embeddings.T).float().log_softmax(dim=-1)
+        return (self.model.logit_scale * features.float() @ embeddings.float().T).log_softmax(dim=-1)
 
 
 def trainable_copy(model: LocalModel) -> LocalModel:

@@ -20,6 +20,7 @@ from unsee.models.tokenizers import find_tokenizer
 from unsee.models.vision import VisionTransformer
 from unsee.models.weights import Weights
 
+GPUS = {"cuda": torch.cuda, "mps": torch.mps}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -41,13 +42,10 @@ def check_device(device: str, dtype: str) -> None:
     if dtype not in DTYPES:
         raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
     if device == "cpu" and dtype != "float32":
-        raise InputError(f"{dtype} needs a GPU (device 'cuda'); on a CPU use float32")
-    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise InputError(f"device {device!r} is not there; this machine has: cpu" + _cuda())
-
-
-def _cuda() -> str:
-    return ", cuda" if torch.cuda.is_available() else ""
+        raise InputError(f"{dtype} needs a GPU (device 'cuda' or 'mps'); on a CPU use float32")
+    there = ["cpu", *(kind for kind, module in GPUS.items() if module.is_available())]
+    if device.partition(":")[0] not in there:
+        raise InputError(f"device {device!r} is not there; this machine has: {', '.join(there)}")
 
 
 def from_checkpoint(

@@ -195,8 +195,7 @@ class LocalBound:
         encoded = encode_images(as_images(images), self.model.encoder, self.model.cache)
         self.images_encoded = encoded.computed
         self.images_from_cache = encoded.cached
-        tokens = self.model.tower.tokens
-        self.features = torch.from_numpy(encoded.features).to(tokens.device, tokens.dtype)  # (n, E)
+        self.features = torch.from_numpy(encoded.features).to(self.model.tower.tokens.device)  # (n, E), float32
 
     def other_images(self, images: Images) -> LocalBound:
         """Other images under the same class names, which are not prepared again."""
@@ -262,7 +261,8 @@ class LocalBound:
         return self._logits(embeddings).log_softmax(dim=-1)
 
     def _logits(self, embeddings: Tensor) -> Tensor:
-        return (self.model.logit_scale * (self.features @ embeddings.transpose(-1, -2))).float()
+        # In float32 whatever the towers compute in: half precision has three digits, and the scale is about 100.
+        return self.model.logit_scale * (self.features @ embeddings.float().transpose(-1, -2))
 
     def _ready(self, contexts: Floats) -> Tensor:
         """Contexts where the text tower is."""

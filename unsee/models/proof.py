@@ -34,6 +34,7 @@ from unsee.models.vision import TorchEncoder
 from unsee.models.weights import Weights
 from unsee.types import Floats
 
+UNSAFE = 0.02  # the same between half precision and float32: beyond this it is not safe
 LARGEST = 1e-3  # a difference of confidences beyond this is a failure
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TEMPLATES = ("a photo of a {}.", "{}")
@@ -98,12 +99,10 @@ def compare(model: LocalModel, reference: Reference, images: Sequence[str] = ())
     """Compares a loaded model with a reference."""
     _check_sizes(model, reference)
     count, changed = compare_weights(model, reference)
-    given = as_images(list(images)) if images else as_images(_patterns())
+    given = as_images(list(images)) if images else as_images(generated_images())
     pictures = [given.read(i) for i in range(len(given))]
     bound = model.bind(given, NAMES)
-    width = model.card.width
-    drawn = np.random.default_rng(0).standard_normal((CANDIDATES, min(CONTEXTS, bound.room), width))
-    contexts: Floats = (model.card.token_mean + 3 * model.card.token_std * drawn).astype(np.float32)
+    contexts = draw_contexts(model, bound)
     long = (*_longest(model, contexts.shape[1]), "cat")
     stretched = model.bind(given, long)
     found: dict[str, list[float]] = {"random contexts": [], "plain templates": [], "longest names": []}
@@ -125,6 +124,26 @@ def compare(model: LocalModel, reference: Reference, images: Sequence[str] = ())
         ours,
         theirs,
     )
+
+
+def draw_contexts(model: LocalModel, bound: LocalBound) -> Floats:
+    """Random contexts of about three times the spread of tokens, as many as fit. -> (b, m, D)."""
+    shape = (CANDIDATES, min(CONTEXTS, bound.room), model.card.width)
+    drawn = np.random.default_rng(0).standard_normal(shape)
+    found: Floats = (model.card.token_mean + 3 * model.card.token_std * drawn).astype(np.float32)
+    return found
+
+
+def half_precision(half: LocalModel, full: LocalModel) -> str:
+    """One line: how far the answers of a model in half precision are from the same model's in float32."""
+    given = as_images(generated_images())
+    first, second = half.bind(given, NAMES), full.bind(given, NAMES)
+    contexts = draw_contexts(full, second)
+    apart = [_apart(first.confidences(contexts), second.confidences(contexts))]
+    apart += [_apart(first.zero_shot(template), second.zero_shot(template)) for template in TEMPLATES]
+    largest, kind = float(np.max(apart)), str(half.tower.tokens.dtype).removeprefix("torch.")
+    said = f"{kind} answers differ by {largest:.1e} at most from float32's, on {len(given)} generated images"
+    return said if largest <= UNSAFE else f"{said}; that is much: use --dtype float32 with this model"
 
 
 def compare_weights(model: LocalModel, reference: Reference) -> tuple[int, list[str]]:
@@ -204,7 +223,7 @@ def _longest(model: LocalModel, m: int) -> list[str]:
     return [" ".join(words), " ".join(words[: max(1, len(words) // 2)])]
 
 
-def _patterns() -> list[Image.Image]:
+def generated_images() -> list[Image.Image]:
     """Pictures of several shapes, each a colour with some noise."""
     rng = np.random.default_rng(0)
     shapes = ((240, 320), (300, 224), (224, 224), (96, 130))[:IMAGES]
