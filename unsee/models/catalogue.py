@@ -23,7 +23,7 @@ class ModelFamily:
 _FORM = "transformers"
 _SIZES = "transformers, two sizes"
 FAMILIES = (
-    ModelFamily("embedded", "mini", "in the package; models show mini", "fast", "transformers; own weights"),
+    ModelFamily("embedded", "mini", "in the package", "fast", "transformers"),
     ModelFamily("CLIP", "openai/clip-vit-base-patch16", "hub id or folder", "fast", _FORM),
     ModelFamily("MetaCLIP 2", "facebook/metaclip-2-worldwide-huge", "hub id or folder", "fast", _SIZES),
     ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt as published", "fast", _FORM),
@@ -34,7 +34,7 @@ FAMILIES = (
     ModelFamily("Chinese-CLIP", "OFA-Sys/chinese-clip-vit-base-patch16", "hub id or folder", "generic", _SIZES),
     ModelFamily("ALIGN", "kakaobrain/align-base", "hub id or folder", "generic", _SIZES),
     ModelFamily("VisionTextDualEncoder", "FOLDER", "LiT and the like", "generic", _SIZES),
-    ModelFamily("your own", "Python only", "see examples/own_service.py", "yours", "–"),
+    ModelFamily("your own", "Python only", "examples/own_service.py", "yours", "–"),
 )
 
 
