@@ -288,8 +288,8 @@ class Console:
             table.add_row(family.name, family.write, family.about, family.text, family.tested)
         self._out.print(table)
         self._out.print(
-            "fast: computes only what reaches the answers; generic: the library's own forward. Tested on random weights "
-            "in each family's own form; unsee models check NAME tests yours.",
+            "fast: computes only what reaches the answers; generic: the library's own forward. Tested on random "
+            "weights in each family's own form; unsee models check NAME tests yours.",
             soft_wrap=True,
         )
 

@@ -119,7 +119,7 @@ def models_show(context: click.Context, name: str, as_json: bool) -> None:
 
 @models.command("check")
 @click.argument("name")
-@click.argument("images", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.argument("images", nargs=-1)
 @click.option("--against", metavar="MODEL", help="Compare with the library on this copy.  [default: NAME itself]")
 @shared("json")
 @click.pass_context

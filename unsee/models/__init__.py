@@ -34,6 +34,7 @@ def load_model(
     from unsee.models.clip import DTYPES, check_device, load_clip
     from unsee.models.embedded import load_mini
     from unsee.models.library import DUAL_ENCODERS, load_dual_encoder, model_type
+    from unsee.models.open_clip_library import load_open_clip, needs_open_clip
 
     if str(name) == "mini":
         return load_mini(cache, threads=threads, device=device)
@@ -44,6 +45,8 @@ def load_model(
         folder = find_folder(str(name))
         if folder is not None and model_type(folder) in DUAL_ENCODERS:
             return load_dual_encoder(str(name), folder, cache, device, DTYPES[dtype])
+        if folder is not None and needs_open_clip(folder):
+            return load_open_clip(str(name), folder, cache, device, DTYPES[dtype])
         return load_clip(str(name), cache=cache, device=device, dtype=dtype, folder=folder)
     except MemoryError:
         raise ModelError(f"model {name}: not enough memory to load it") from None
