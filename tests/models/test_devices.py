@@ -92,7 +92,7 @@ def on_meta(model):
     return moved
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["clip", "siglip", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[2:])])
 def test_answers_are_computed_where_the_model_is(loaded, host, kind):
     model = on_meta(loaded(kind))
     bound = model.bind(pixels(3), tiny.NAMES)
@@ -116,8 +116,14 @@ def tiny_images():
     return as_images(pixels(2))
 
 
-@pytest.mark.parametrize("kind", ["clip", "siglip"])
-@pytest.mark.parametrize("method", ["coop", "coop-params", "finetune"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("siglip", "coop"),
+        *(pytest.param("clip", method, marks=pytest.mark.slow) for method in ("coop", "coop-params", "finetune")),
+        *(pytest.param("siglip", method, marks=pytest.mark.slow) for method in ("coop-params", "finetune")),
+    ],
+)
 def test_gradients_are_computed_where_the_model_is(loaded, data, host, kind, method):
     task = make_task(on_meta(loaded(kind)), data, FORGET, method, "paper", 0, {"shots": 1, "contexts": 4})
     if method == "coop":

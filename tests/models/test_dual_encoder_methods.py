@@ -47,7 +47,7 @@ def test_any_method_interrupted_and_resumed_ends_with_the_same_answers(models, d
     assert model.card.fingerprint == fingerprint
 
 
-@pytest.mark.parametrize("family", ["siglip", "altclip"])
+@pytest.mark.parametrize("family", ["siglip", pytest.param("altclip", marks=pytest.mark.slow)])
 def test_a_trainable_copy_answers_as_the_model_does_and_is_apart_from_it(models, data, family):
     model = models(family)
     copy = trainable_copy(model)

@@ -144,6 +144,7 @@ def test_rn50_from_its_archive_answers_as_the_reference(tmp_path):
     compare(path, rounded, RN50)
 
 
+@pytest.mark.slow
 def test_resnet_weights_that_do_not_fit_are_refused(tmp_path):
     _, whole = checkpoint(SMALL)
     lacking = {key: value for key, value in whole.items() if key != "visual.layer2.1.bn3.weight"}

@@ -15,8 +15,7 @@ from unsee.runs.identity import folder_key, identify
 SHORT = {"iterations": 2, "shots": 2, "population": 4}
 
 
-@pytest.mark.parametrize("position", ["middle", "front"])
-@pytest.mark.parametrize("applies_to", ["all", "forgotten"])
+@pytest.mark.parametrize(("position", "applies_to"), [("middle", "all"), ("front", "forgotten")])
 def test_a_prompt_remembers_where_the_name_is(model, data, tmp_path, position, applies_to):
     tuner = PromptTuner(FORGET, position=position, applies_to=applies_to, **SHORT).fit(
         model, data, out=tmp_path / "run"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unsee.types import Data
 
 Command = Callable[..., Any]
-MODEL_HELP = "mini, or a CLIP: hub id, folder, .pt, ARCHITECTURE:FILE."
+MODEL_HELP = "mini, or a CLIP, SigLIP …: hub id, folder, .pt, ARCHITECTURE:FILE."
 
 _OPTIONS = {
     "data_dir": click.option(

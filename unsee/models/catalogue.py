@@ -25,7 +25,7 @@ _SIZES = "transformers, two sizes"
 FAMILIES = (
     ModelFamily("embedded", "mini", "in the package", "fast", "transformers"),
     ModelFamily("CLIP", "openai/clip-vit-base-patch16", "hub id or folder", "fast", _FORM),
-    ModelFamily("MetaCLIP 2", "facebook/metaclip-2-worldwide-huge", "hub id or folder", "fast", _SIZES),
+    ModelFamily("MetaCLIP 2", "facebook/metaclip-2-worldwide-huge-quickgelu", "hub id or folder", "fast", _SIZES),
     ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt as published", "fast", _FORM),
     ModelFamily("OpenAI CLIP, ResNets", "RN50.pt", "RN50 … RN50x64", "fast", "a reference of our own"),
     ModelFamily("OpenCLIP", "FOLDER or ViT-B-16:weights.safetensors", "plain ViTs", "fast", _FORM),

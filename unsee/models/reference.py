@@ -97,7 +97,9 @@ class Reference:
 def open_reference(name: str, ours: LocalModel) -> Reference:
     """The model of this name in its own library; InputError if there is none."""
     if not isinstance(ours.encoder, (VisionTransformer, LibraryVision)):
-        raise InputError(f"{ours.card.name!r} has no other library that runs it, so there is nothing to compare with")
+        raise InputError(
+            f"{ours.card.name!r} is not a form that transformers runs, so there is nothing to compare with"
+        )
     import transformers
 
     library = f"transformers {transformers.__version__}"
