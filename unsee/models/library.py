@@ -22,10 +22,11 @@ import torch
 from unsee.errors import MissingExtra, ModelError
 from unsee.models.checkpoint_record import is_buffer, read_json
 from unsee.models.features import FeatureCache
-from unsee.models.library_text import Layout, LibraryTower, place_contexts, token_table
+from unsee.models.library_text import Layout, LibraryTower, place_contexts, token_table, whole_forward
 from unsee.models.library_tokens import LibraryTokenizer
 from unsee.models.library_vision import LibraryVision
 from unsee.models.local import LocalModel
+from unsee.models.siglip_text import siglip_features
 
 # Whether the text tower looks at its padding, so that every text has the length it was trained with.
 DUAL_ENCODERS = {
@@ -194,7 +195,8 @@ def as_local(
     layout = _layout(tokens, text_config, DUAL_ENCODERS[config.model_type], str(folder))
     hidden = int(getattr(text_config, "intermediate_size", 4 * table.embedding_dim))
     row_bytes = 4 * (2 * hidden + 8 * table.embedding_dim)  # as in the fast tower: hidden rows twice; x, qkv, copies
-    tower = LibraryTower(text, table, layout, f"{_said(folder, 'text_config')}|{layout}", row_bytes)
+    read = siglip_features if config.model_type in ("siglip", "siglip2") else whole_forward
+    tower = LibraryTower(text, table, layout, f"{_said(folder, 'text_config')}|{layout}", row_bytes, read)
     encoder = LibraryVision(vision, loaded.image_processor, _said(folder, "vision_config"), device, dtype)
     if config.model_type == "align":  # its scores are divided by a temperature
         scale = 1 / float(loaded.model.temperature)

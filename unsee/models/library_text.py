@@ -4,12 +4,13 @@ A hook on the embedding layer replaces the rows where contexts go; everything el
 positions, masks and pooling are what the model's authors wrote. Two things are cut, and neither changes an answer:
 the population goes through in large batches, and a tower that masks its padding gets none, because prompts of one
 length go together. A tower that looks at its padding (SigLIP's) gets exactly the padding it was trained with.
+`siglip_text.py` also leaves out what SigLIP's last layer computes for nothing.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ from unsee.errors import InputError
 from unsee.models.text_tower import CHUNK_BYTES
 from unsee.settings import POSITIONS
 
+Read = Callable[[Any, Tensor, Tensor | None], Tensor]  # model, ids (n, s), mask or None -> embeddings (n, E)
 # Where contexts go in the batch that is being computed: columns (n, m) and contexts (n, m, D). A context variable,
 # because a service may ask from several threads at once.
 _PLACED: ContextVar[tuple[Tensor, Tensor] | None] = ContextVar("placed", default=None)
@@ -38,6 +40,12 @@ class Layout:
     masked: bool = False  # the tower is told which positions are padding
 
 
+def whole_forward(model: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
+    """Text embeddings by the library's own forward, not normalised. (n, s) -> (n, E)."""
+    given = {} if mask is None else {"attention_mask": mask}
+    return features_of(model.get_text_features(input_ids=ids, **given))
+
+
 @dataclass(frozen=True, eq=False)
 class LibraryTower:
     """The text half of a `transformers` dual encoder."""
@@ -47,6 +55,7 @@ class LibraryTower:
     layout: Layout
     recipe: str
     row_bytes: int  # of memory that one position takes
+    read: Read = whole_forward
 
     @property
     def tokens(self) -> Tensor:
@@ -105,14 +114,13 @@ class LibraryTower:
 
     def _forward(self, group: Prompts, contexts: Tensor, candidate: Tensor, prompt: Tensor) -> Tensor:
         """(n,) candidates and prompts -> (n, E)."""
-        mask = {} if group.mask is None else {"attention_mask": group.mask[prompt]}
+        mask = None if group.mask is None else group.mask[prompt]
         placed = (group.columns[prompt], contexts[candidate]) if contexts.shape[1] else None
         token = _PLACED.set(placed)
         try:
-            output = self.model.get_text_features(input_ids=group.ids[prompt], **mask)
+            return F.normalize(self.read(self.model, group.ids[prompt], mask), dim=-1)
         finally:
             _PLACED.reset(token)
-        return F.normalize(features_of(output), dim=-1)
 
 
 class LibraryText:
