@@ -119,6 +119,8 @@ class Siglip:
             "intermediate_size": shape.hidden,
             "max_position_embeddings": shape.positions,
             "projection_size": shape.width,
+            "bos_token_id": END,
+            "eos_token_id": END,
         }
         small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 32}
         with torch.random.fork_rng():

@@ -167,3 +167,26 @@ def test_the_difference_that_half_precision_makes_is_told(loaded):
     assert "use --dtype float32" not in said
     half.tower = dataclasses.replace(tower, projection=tower.projection.flip(0))
     assert "that is much: use --dtype float32" in half_precision(half, full)
+
+
+def test_a_command_tells_the_difference_once(loaded, monkeypatch, capsys):
+    """With half precision on a CPU, which the check of devices refuses otherwise."""
+    from unsee.cli.console import Console
+    from unsee.cli.options import read_model
+
+    full, asked = loaded("clip"), []
+    half = copy.copy(full)
+    half.tower = dataclasses.replace(full.tower, tokens=full.tower.tokens.half())
+
+    def load(name, **where):
+        asked.append(where.get("dtype", "float32"))
+        return half if where.get("dtype") == "float16" else full
+
+    monkeypatch.setattr("unsee.models.load_model", load)
+    monkeypatch.setattr("unsee.models.proof.half_precision", lambda half, full: "the line")
+    where = {"cache_dir": None, "no_cache": True, "device": "cuda"}
+    assert read_model("clip", Console(), dtype="float16", **where) is half
+    assert asked == ["float16", "float32"]
+    assert capsys.readouterr().err == "the line\n"
+    assert read_model("clip", Console(), dtype="float32", **where) is full
+    assert capsys.readouterr().err == ""

@@ -86,8 +86,9 @@ def read_model(
         from unsee.models.local import LocalModel
         from unsee.models.proof import half_precision
 
-        full = load_model(stable_name(name), device=device, threads=threads)
-        if isinstance(loaded, LocalModel) and isinstance(full, LocalModel):
+        if isinstance(loaded, LocalModel) and loaded.tower.tokens.itemsize < 4:  # mini stays in float32
+            full = load_model(stable_name(name), device=device, threads=threads)
+            assert isinstance(full, LocalModel)  # as the same model is
             console.say(half_precision(loaded, full))
     return loaded
 

@@ -20,7 +20,7 @@ from unsee.models.tokenizers import find_tokenizer
 from unsee.models.vision import VisionTransformer
 from unsee.models.weights import Weights
 
-GPUS = {"cuda": torch.cuda, "mps": torch.mps}
+GPUS = {"cuda": torch.cuda, "mps": torch.backends.mps}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
