@@ -14,6 +14,7 @@ PARTS = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
+    "deploy/*",
     "examples/*.py",
     "results/*",
     "training/*.md",

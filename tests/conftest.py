@@ -55,7 +55,9 @@ def data(image_folder):
 def processes():
     """Starts processes that share one import of the libraries, which takes longer than most of what they do."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "transformers.models.clip.modeling_clip", "unsee.cli"])
+    context.set_forkserver_preload(
+        ["torch", "transformers.models.clip.modeling_clip", "unsee.cli", "unsee.serve.server"]
+    )
     return context
 
 

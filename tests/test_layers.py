@@ -20,7 +20,7 @@ RANKS = {
     2: {"methods"},
     3: {"runs"},
     4: {"tuner", "results", "audit"},
-    5: {"sweeps", "bench", "family_bench"},
+    5: {"sweeps", "bench", "family_bench", "serve"},
     6: {"paper"},
     7: {"cli", "__init__"},
 }
@@ -100,7 +100,8 @@ SCRIPT = """
 import sys
 from unsee.cli import main
 main(sys.argv[1:])
-heavy = [name for name in ("torch", "transformers", "matplotlib", "onnxruntime", "ray", "rich") if name in sys.modules]
+HEAVY = ("torch", "transformers", "matplotlib", "onnxruntime", "ray", "rich", "fastapi", "httpx")
+heavy = [name for name in HEAVY if name in sys.modules]
 print(",".join(heavy), file=sys.stderr)
 """
 

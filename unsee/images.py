@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,13 @@ class PixelSource(Protocol):
 
     def digest(self, i: int) -> bytes: ...
     def read(self, i: int) -> Image.Image: ...
+
+
+@runtime_checkable
+class HoldsFiles(Protocol):
+    """A source whose images are files: these can be sent elsewhere as they are."""
+
+    def content(self, i: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,14 @@ class FileSource:
             raise ImageError(self.name(i), error.strerror or str(error)) from None
         state = stat.st_mtime_ns, stat.st_size
         if i not in self._digests or self._digests[i][0] != state:
-            self._digests[i] = state, hashlib.blake2b(self._bytes(i), digest_size=16).digest()
+            self._digests[i] = state, hashlib.blake2b(self.content(i), digest_size=16).digest()
         return self._digests[i][1]
 
     def read(self, i: int) -> Image.Image:
-        return decode(self._bytes(i), self.name(i))
+        return decode(self.content(i), self.name(i))
 
-    def _bytes(self, i: int) -> bytes:
+    def content(self, i: int) -> bytes:
+        """The file's bytes."""
         try:
             content = (self.root / self.files[i]).read_bytes()
         except OSError as error:

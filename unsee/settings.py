@@ -24,7 +24,17 @@ POSITIONS = ("end", "middle", "front")  # of the class name among the contexts
 # the true class; or that they are uniform as far as the classes to keep allow.
 GOALS = ("entropy", "mask", "push", "constrained")
 # What is done to answers before they leave; the rules are in `methods/serving.py`.
-SERVED_AS = ("as-is", "two-digits", "one-digit", "top-label", "mask", "mask-top-label", "gate", "temperature")
+SERVED_AS = (
+    "as-is",
+    "two-digits",
+    "one-digit",
+    "top-label",
+    "mask",
+    "mask-one-digit",
+    "mask-top-label",
+    "gate",
+    "temperature",
+)
 STEP_SIZES = ("csa", "tpa", "library")
 PARAMETRIZATIONS = ("shared", "bbt", "independent", "vanilla", "low-rank", "none")
 # A run may be continued with more of these; all other settings say what the run is.

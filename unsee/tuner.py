@@ -98,20 +98,22 @@ class PromptTuner:
             return self._learn(task, config, run, watch, say)
 
     def predict(self, images: Anything) -> list[str]:
-        """The class each image is now taken for."""
+        """The class each image is now taken for, as a caller sees it: after the prompt's rule, if it has one."""
         found = self.fitted_.confidences(bind(self.model_, as_images(images), self.class_names_))
-        return [self.class_names_[i] for i in answers(found)]
+        seen = self.fitted_.served(found) if isinstance(self.fitted_, TunedContexts) else found
+        return [self.class_names_[i] for i in answers(seen)]
 
     def score(self, images: Images | BoundImages) -> Scores:
-        """H, Err_for and Acc_mem on labelled images."""
+        """H, Err_for and Acc_mem on labelled images, of what was tuned: before any rule for answers."""
         bound = self._bound(images)
         return scores(answers(self.fitted_.confidences(bound)), bound.labels, self.forget_mask_)
 
     def evaluate(self, images: Images | BoundImages) -> Evaluation:
-        """Scores on labelled images, beside zero-shot and label mask."""
+        """Scores on labelled images, beside zero-shot and label mask, and as served."""
         bound = self._bound(images)
         plain = bound.zero_shot(self.settings_.template)
-        return evaluate(plain, self.fitted_.confidences(bound), bound.labels, self.forget_mask_)
+        rule = self.fitted_.rule if isinstance(self.fitted_, TunedContexts) else "as-is"
+        return evaluate(plain, self.fitted_.confidences(bound), bound.labels, self.forget_mask_, rule)
 
     @property
     def prompt(self) -> Prompt:
@@ -174,6 +176,7 @@ class PromptTuner:
             zero_shot=found.zero_shot,
             valid=self.valid_,
             test=found.tuned,
+            served=found.served,
             label_mask=found.label_mask,
             per_class=found.per_class(self.class_names_),
             entropy_forgotten=found.entropy_forgotten,

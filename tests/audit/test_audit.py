@@ -63,9 +63,11 @@ def found(model, data, runs):
 
 def test_an_audit_has_every_part_and_agrees_with_the_run(found, runs, data):
     result = read_result(runs / "lcs")
-    assert found.after.scores == result.test
+    assert found.after.scores == result.served.scores
+    assert found.serving["as-is"].scores == result.test
+    assert found.serving[found.serve].scores == result.served.scores
     assert found.before.scores == result.zero_shot
-    assert found.after.entropy.value == pytest.approx(result.entropy_forgotten.after)
+    assert found.serving["as-is"].entropy == pytest.approx(result.entropy_forgotten.after)
     assert set(found.after.per_class) == set(FORGET)
     for name, record in found.after.per_class.items():
         assert record.accuracy.value == pytest.approx(result.per_class[name].after)
@@ -125,7 +127,7 @@ def test_a_label_mask_does_not_find_other_names_on_its_list(model, data, runs):
 
 
 def test_contexts_for_forgotten_names_go_with_these_names(model, data, tmp_path):
-    make_run(model, data, tmp_path / "run", iterations=1, applies_to="forgotten")
+    make_run(model, data, tmp_path / "run", iterations=1, applies_to="forgotten", serve="as-is")
     subject = open_subject(tmp_path / "run", model, data)
     few = sample(data.test, seed=0, per_class=1)
     assert len(ask_other_names(subject, few, {"cat": ["kitty"]})) == 1

@@ -91,7 +91,7 @@ def test_every_candidate_of_the_front_has_these_scores_on_what_it_was_asked_abou
     front, mask = read_front(tmp_path / "run" / "front.jsonl"), fitted.forget_mask_
     assert front
     for c in front:
-        prompt = dataclasses.replace(fitted.prompt, contexts=c.contexts)
+        prompt = dataclasses.replace(fitted.prompt, contexts=c.contexts, serve="as-is")
         found = prompt.confidences(model, images)
         right = found.argmax(axis=1) == images.labels
         assert c.trade_off.acc_mem == pytest.approx(right[~gone].mean())

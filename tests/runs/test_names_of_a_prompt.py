@@ -38,7 +38,7 @@ def black_box(model):
 def literal(model, data, tmp_path_factory):
     """A run of C-Emb as the paper writes it."""
     out = tmp_path_factory.mktemp("c-emb") / "run"
-    return tune(model, data, out, method="c-emb"), out
+    return tune(model, data, out, method="c-emb", serve="as-is"), out
 
 
 def test_every_way_to_answer_leaves_the_kept_names_under_the_plain_prompt(model, data, literal, capsys):

@@ -77,7 +77,8 @@ def audit_subject(
     if len(test) == 0:
         raise InputError("there are no test images to audit on")
     bound = subject.bind(test)
-    before, after = subject.before(bound), subject.after(bound)
+    before, unserved = subject.before(bound), subject.unserved(bound)
+    after = subject.seen(unserved)
     say(f"auditing answers to {len(test)} test images")
     names, seed = data.class_names, subject.seed
     missing: list[str] = []
@@ -96,6 +97,7 @@ def audit_subject(
     known = known_names(task.forgotten) if other_names is None else other_names
     found = AuditRecord(
         method=task.settings.method,
+        serve=subject.rule,
         seed=seed,
         model=subject.model.card.name,
         data=data.name,
@@ -105,7 +107,7 @@ def audit_subject(
         probe_chance=1 / len(task.forgotten),
         before=None if before is None else measure_answers(before, test.labels, subject.forget, names, seed),
         after=measure_answers(after, test.labels, subject.forget, names, seed),
-        serving=measure_served(after, test.labels, subject.forget, seed),
+        serving=measure_served(unserved, test.labels, subject.forget, seed),
         membership=part("membership", lambda: _membership(subject), None),
         other_names=part("names", lambda: tuple(ask_other_names(subject, few, known)), ()),
         templates=part("templates", lambda: tuple(swap_templates(subject, few)), ()),

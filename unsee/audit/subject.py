@@ -63,8 +63,21 @@ class Subject:
         return None if found is None else self._count(found)
 
     def after(self, bound: BoundImages) -> Floats:
-        """Answers of what the run learned, to images bound to the run's own names."""
+        """What a caller sees of the run's answers, to images bound to the run's own names."""
+        return self.seen(self.unserved(bound))
+
+    def unserved(self, bound: BoundImages) -> Floats:
+        """The same answers before the rule that the prompt carries."""
         return self._count(self.fitted.confidences(bound))
+
+    def seen(self, found: Floats) -> Floats:
+        """What the prompt's rule leaves of these answers, if it has one."""
+        return self.fitted.served(found) if isinstance(self.fitted, TunedContexts) else found
+
+    @property
+    def rule(self) -> str:
+        """What is done to answers before they leave."""
+        return self.fitted.rule if isinstance(self.fitted, TunedContexts) else "as-is"
 
     def after_renamed(self, bound: BoundImages, listed: Mask, renamed: Sequence[str | None]) -> Floats:
         """Answers to images bound to other names. `listed`: which of them a rule still finds on its list.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from unsee.runs.audit_record import AuditRecord
 from unsee.runs.records import EstimateRecord
 
@@ -31,10 +33,15 @@ def _uninformative(found: AuditRecord) -> str:
     entropy, share = found.after.entropy, found.after.largest_share
     if entropy is None or share is None:
         return ""
-    if entropy.value >= INFORMATIVE:
-        return f"answers to forgotten images are nearly uniform (entropy {entropy.value:.2f} of 1)"
+    most, told = 1.0, f"entropy {entropy.value:.2f} of 1"
+    if found.serve.startswith("mask"):  # struck names cannot be answered, so no answer is uniform over all
+        classes = round(1 / found.chance)
+        most = math.log(max(1, classes - len(found.forget))) / math.log(classes)
+        told = f"entropy {entropy.value:.2f} of at most {most:.2f} over the kept names"
+    if entropy.value >= INFORMATIVE * most:
+        return f"answers to forgotten images are nearly uniform ({told})"
     lands = f"; {_percent(share.value)} of them land on {found.after.lands_on!r}" if share.value >= STILL else ""
-    return f"their answers are not uniform (entropy {entropy.value:.2f} of 1){lands}"
+    return f"their answers are not uniform ({told}){lands}"
 
 
 def _probe(found: AuditRecord) -> str:

@@ -11,6 +11,7 @@ import click
 from unsee.cli.audits import audit, pick
 from unsee.cli.inspect import bench, data, models, report
 from unsee.cli.runs import classify, evaluate, forget, resume
+from unsee.cli.serve import serve
 from unsee.cli.studies import compare, reproduce
 from unsee.errors import UnseeError
 from unsee.versions import version
@@ -25,7 +26,9 @@ def cli() -> None:
     """
 
 
-for command in (forget, resume, evaluate, classify, audit, pick, compare, report, reproduce, bench, data, models):
+RUNS = (forget, resume, evaluate, classify, audit, pick)
+STUDIES = (compare, report, reproduce)
+for command in (*RUNS, *STUDIES, serve, bench, data, models):
     cli.add_command(command)
 
 

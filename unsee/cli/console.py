@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from unsee.results.tables import TextTable
     from unsee.runs.evaluation import Evaluation
     from unsee.runs.prompt import Answer, Prompt
-    from unsee.runs.records import ResultRecord
+    from unsee.runs.records import ResultRecord, ServedScores
+    from unsee.serve.load import LoadResult
     from unsee.sweeps.comparison import Comparison
     from unsee.sweeps.sweep import RunRequest, Workspace
 
@@ -91,7 +92,7 @@ class Console:
             return
         title = f"{result.data}: forgetting {', '.join(result.forget)} ({images} test images, {result.model})"
         rows = [("zero-shot", result.zero_shot), ("label mask", result.label_mask)]
-        self._scores(title, [*rows, (f"tuned ({result.method})", result.test)])
+        self._scores(title, [*rows, (f"tuned ({result.method})", result.test), *_served(result.served)])
         ledger = result.ledger
         for warning in result.warnings:
             self._out.print(f"warning: {warning}", soft_wrap=True)
@@ -108,10 +109,11 @@ class Console:
         if self.as_json:
             facts = {name: None if s is None else s.as_dict() for name, s in scores.items()}
             classes = {name: record.model_dump() for name, record in per_class.items()}
-            self._json(facts | {"data": data, "per_class": classes})
+            served = None if found.served is None else found.served.model_dump(mode="json")
+            self._json(facts | {"served": served, "data": data, "per_class": classes})
             return
         rows = [("zero-shot", found.zero_shot), ("label mask", found.label_mask), ("tuned", found.tuned)]
-        self._scores(f"{data} ({images} test images)", rows)
+        self._scores(f"{data} ({images} test images)", [*rows, *_served(found.served)])
         table = Table("class", "", "accuracy before", "after")
         for name, record in per_class.items():
             fate = "forget" if name in prompt.forget else ""
@@ -302,6 +304,23 @@ class Console:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             self._out.print(f"{name}: {text}", soft_wrap=True)
 
+    def load(self, found: LoadResult) -> None:
+        """The service under load."""
+        if self.as_json:
+            self._json(found.as_dict())
+            return
+        self._out.print(
+            f"{found.clients} clients, {found.seconds:.0f} s, {found.requests} requests: {found.server_errors} 5xx, "
+            f"{found.refused} 4xx, {found.failed} failed, {found.wrong} wrong answers\n"
+            f"p50 {1000 * found.p50:.0f} ms, p99 {1000 * found.p99:.0f} ms\n"
+            f"{found.throughput:.1f} images/s, bare model {found.bare_throughput:.1f}: ratio {found.ratio:.2f}\n"
+            f"processor time {1000 * found.cpu_per_request:.1f} ms a request, "
+            f"bare model {1000 * found.bare_cpu_per_image:.1f} ms an image\n"
+            f"memory {found.memory_warm / 2**20:.0f} MiB after warm-up, {found.memory_end / 2**20:.0f} MiB at the end: "
+            f"{100 * found.memory_growth:+.1f} %",
+            soft_wrap=True,
+        )
+
     def overhead(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """How little of a run is not the model."""
         if self.as_json:
@@ -349,6 +368,11 @@ class Console:
             return False
         self._last = now
         return True
+
+
+def _served(found: ServedScores | None) -> list[tuple[str, Scores | None]]:
+    """The line of what a caller sees, where that is not simply what the prompt answers."""
+    return [] if found is None else [(f"as served ({found.rule})", found.scores)]
 
 
 def _percent(share: float | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from unsee.cli.options import data_folder, make_console, shared
-from unsee.errors import InputError, ModelError, unknown
+from unsee.errors import InputError, MissingExtra, ModelError, unknown
 
 
 @click.command()
@@ -30,16 +30,35 @@ def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
 @click.option("--family", help="Instead, a family of transformers beside its own batched call: siglip.")
 @click.option("--ours-only", is_flag=True, help="Do not time the other ways; much faster.")
 @click.option("--overhead", "only_overhead", is_flag=True, help="Instead, the share of a run that is not the model.")
+@click.option("--serve", "only_serve", is_flag=True, help="Instead, unsee serve under load.")
+@click.option("--clients", default=64, show_default=True, type=click.IntRange(1), help="Of --serve, at the same time.")
+@click.option("--seconds", default=120.0, show_default=True, type=click.FloatRange(1), help="Of --serve.")
 @shared("json")
-def bench(classes: tuple[int, ...], family: str | None, ours_only: bool, only_overhead: bool, as_json: bool) -> None:
+def bench(
+    classes: tuple[int, ...],
+    family: str | None,
+    ours_only: bool,
+    only_overhead: bool,
+    only_serve: bool,
+    clients: int,
+    seconds: float,
+    as_json: bool,
+) -> None:
     """Speed of a candidate as ratios, measured side by side in this one run.
 
     At the paper's settings, on random weights of ViT-B/16's size: this evaluator; all classes at 77 positions
     through transformers with cached image features; and the published way, which encodes all images again.
     """
+    console = make_console(as_json)
+    if only_serve:
+        try:
+            from unsee.serve.load import measure_load
+        except ImportError as error:
+            raise MissingExtra(str(error.name or "httpx"), "serve") from None
+        console.load(measure_load(clients, seconds, say=console.say))
+        return
     from unsee.bench import PAPER_SIZES, measure, overhead
 
-    console = make_console(as_json)
     if family is not None:
         from unsee.cli.model_tables import family_parts
         from unsee.family_bench import CLASSES, measure_family

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import click
 
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from unsee.types import Data
 
 Command = Callable[..., Any]
-MODEL_HELP = "mini, or a CLIP, SigLIP …: hub id, folder, .pt, ARCHITECTURE:FILE."
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A model that wants to be told when it is no longer needed."""
+
+    def close(self) -> None: ...
+
+
+MODEL_HELP = "mini, a CLIP, SigLIP … (hub id, folder, .pt, ARCHITECTURE:FILE), or http://HOST:PORT of unsee serve."
 
 _OPTIONS = {
     "data_dir": click.option(
@@ -39,6 +48,11 @@ _OPTIONS = {
     "no_cache": click.option("--no-cache", is_flag=True, help="Encode all images again and keep nothing."),
     "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or mps."),
     "dtype": click.option("--dtype", default="float32", show_default=True, help="Half precision is for GPUs."),
+    "key_file": click.option(
+        "--key-file",
+        type=click.Path(path_type=Path),
+        help="Holds the key to a model at http://….  [default: UNSEE_KEY in the environment]",
+    ),
     "set": click.option(
         "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other setting, e.g. search=separable."
     ),
@@ -47,7 +61,7 @@ _OPTIONS = {
         "--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
     ),
 }
-MODEL_OPTIONS = ("data_dir", "cache", "no_cache", "device", "dtype", "json")
+MODEL_OPTIONS = ("data_dir", "cache", "no_cache", "device", "dtype", "key_file", "json")
 
 
 def shared(*names: str) -> Callable[[Command], Command]:
@@ -76,12 +90,23 @@ def read_model(
     device: str,
     dtype: str,
     threads: int | None = None,
+    key_file: Path | None = None,
 ) -> BlackBox:
     """The model of this name, with a feature cache unless it is switched off."""
     from unsee.models import FeatureCache, load_model
 
     cache = None if no_cache else FeatureCache(cache_folder(cache_dir), progress=console.encoding)
-    loaded = load_model(stable_name(name), cache=cache, device=device, dtype=dtype, threads=threads)
+    loaded = load_model(
+        stable_name(name),
+        cache=cache,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        key=read_key(key_file),
+        say=console.say,
+    )
+    if isinstance(loaded, Closes):
+        click.get_current_context().call_on_close(loaded.close)
     if dtype != "float32":
         from unsee.models.local import LocalModel
         from unsee.models.proof import half_precision
@@ -91,6 +116,16 @@ def read_model(
             assert isinstance(full, LocalModel)  # as the same model is
             console.say(half_precision(loaded, full))
     return loaded
+
+
+def read_key(path: Path | None) -> str | None:
+    """The key to a served model, from a file or the environment."""
+    if path is None:
+        return os.environ.get("UNSEE_KEY") or None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InputError(f"--key-file {path}: cannot be read ({error})") from None
 
 
 def read_data(name: str, split_seed: int | None, data_dir: Path | None) -> Data:
@@ -182,4 +217,4 @@ def reload_run(
     name = config.data.name if data is None else stable_name(data)
     images = read_data(name, config.data.split_seed, data_dir)
     images = without_bad_images(images, config.settings.skip_bad_images, console)
-    return config, images, read_model(model or config.model.name, console, **where)
+    return config, images, read_model(model or config.model.address or config.model.name, console, **where)

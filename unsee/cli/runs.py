@@ -157,7 +157,7 @@ def evaluate(
         check_data(config, images, run)
     bound = bind(loaded, images.test, prompt.class_names)
     gone = forget_mask(prompt.class_names, prompt.forget)
-    found = score(bound.zero_shot(prompt.template), prompt.answer(bound), bound.labels, gone)
+    found = score(bound.zero_shot(prompt.template), prompt.unserved(bound), bound.labels, gone, prompt.serve)
     console.evaluation(found, prompt, len(images.test), data or config.data.name)
 
 

@@ -10,7 +10,7 @@ from unsee.data.folder import load_folder
 from unsee.errors import DataError, unknown
 from unsee.types import Data
 
-__all__ = ["NAMED", "Known", "list_data_sets", "load_data", "load_folder"]
+__all__ = ["NAMED", "list_data_sets", "load_data", "load_folder"]
 
 
 def load_data(name: str | Path, *, seed: int = 0, data_dir: str | Path | None = None) -> Data:

@@ -62,6 +62,11 @@ def temperature(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     return found
 
 
+def mask_one_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The listed names struck, the rest with one decimal digit: what is nearly uniform becomes the same for all."""
+    return one_digit(mask(p, listed, rng), listed, rng)
+
+
 def mask_top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     """The top label among the names that are not struck."""
     return top_label(mask(p, listed, rng), listed, rng)
@@ -73,15 +78,20 @@ SERVING: dict[str, Rule] = {
     "one-digit": one_digit,
     "top-label": top_label,
     "mask": mask,
+    "mask-one-digit": mask_one_digit,
     "mask-top-label": mask_top_label,
     "gate": gate,
     "temperature": temperature,
 }
 
 
-def serve(p: Floats, listed: Mask, rule: str) -> Floats:
-    """What a caller sees of these answers under the rule of this name; the same each time."""
-    return SERVING[rule](p, listed, stream(0, "serve"))
+def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
+    """What a caller sees of these answers under the rule of this name; the same each time.
+
+    What is left to chance hangs on the row, and on what the answers are about: a name for images that are asked one
+    by one, which would all be row 0.
+    """
+    return SERVING[rule](p, listed, stream(0, f"serve{about}"))
 
 
 def _round(p: Floats, digits: int) -> Floats:

@@ -52,7 +52,7 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TunedContexts:
-    """The contexts with the best validation score, the names they apply to (None: all), and how answers are served."""
+    """The contexts with the best validation score, the names they apply to (None: all), and the rule for answers."""
 
     contexts: Floats  # (m, D)
     applies_to: tuple[str, ...] | None
@@ -62,8 +62,13 @@ class TunedContexts:
     position: str = "end"
 
     def confidences(self, images: BoundImages) -> Floats:
+        """Answers under the contexts, before the rule: scores say what was tuned."""
         found: Floats = self.place(images).confidences(self.contexts[None])[0]
-        return serve(found, self.forget, self.rule)
+        return found
+
+    def served(self, confidences: Floats) -> Floats:
+        """What a caller sees of these answers."""
+        return serve(confidences, self.forget, self.rule)
 
     def place(self, images: BoundImages) -> BoundImages:
         """Images bound to a model, with contexts where this prompt has them."""

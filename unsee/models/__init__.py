@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from unsee.errors import InputError, ModelError
@@ -18,6 +19,8 @@ def load_model(
     device: str = "cpu",
     dtype: str = "float32",
     threads: int | None = None,
+    key: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> BlackBox:
     """The model of this name: `mini` (embedded), a Hugging Face id or folder, an OpenAI `.pt`, or OpenCLIP.
 
@@ -25,11 +28,17 @@ def load_model(
     Also a folder in the embedded model's format. An OpenCLIP weights file without its `open_clip_config.json` is
     named with its architecture: `ViT-B-16:FILE`. `threads` is how many cores ONNX Runtime may use for the embedded
     model's images (None: all of them); torch's threads are set for the whole process, with torch.set_num_threads.
+    `http://…` or `https://…` is a model that `unsee serve` answers for; `key` is the key to it, and `say` is told when
+    it does not answer.
     """
     if not str(name).strip():
         raise InputError("no model was named")
     if threads is not None and threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
+    if str(name).startswith(("http://", "https://")):
+        from unsee.models.remote import RemoteModel
+
+        return RemoteModel(str(name), key, say=say)
     from unsee.models.checkpoints import find_folder  # here, because importing torch takes seconds
     from unsee.models.clip import DTYPES, check_device, load_clip
     from unsee.models.embedded import load_mini

@@ -52,10 +52,24 @@ class TellsLogs(Protocol):
 
 
 @runtime_checkable
+class SendsLogs(Protocol):
+    """A bound model elsewhere that sends the logs of its confidences. Asking has a price."""
+
+    def sent_logs(self, contexts: Floats) -> Floats: ...
+
+
+@runtime_checkable
 class LooksUpTokens(Protocol):
     """A model that also gives the embeddings of a phrase's tokens, (k, D)."""
 
     def embed(self, phrase: str) -> Floats: ...
+
+
+@runtime_checkable
+class TakesPrompts(Protocol):
+    """A model elsewhere that keeps prompts and classifies with them; card is the text of prompt.json."""
+
+    def deploy(self, name: str, contexts: Floats, card: str) -> None: ...
 
 
 @runtime_checkable
@@ -163,6 +177,8 @@ class Metered:
         bound, wanted = self.bound.bound, rows.stop - rows.start
         if isinstance(bound, TellsLogs):
             logs = bound.log_confidences(contexts)[rows]
+        elif isinstance(bound, SendsLogs):
+            logs = np.asarray(bound.sent_logs(contexts[rows]), dtype=np.float32)
         else:
             logs = safe_log(np.asarray(bound.confidences(contexts[rows]), dtype=np.float32))
         n, c = len(self.bound.images), len(self.bound.class_names)

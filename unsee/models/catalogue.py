@@ -16,7 +16,7 @@ class ModelFamily:
     name: str
     write: str  # what to give as --model
     about: str
-    text: str  # how its text tower runs: "fast" (the exact fast tower), "generic" (the library's own), or "yours"
+    text: str  # how its text tower runs: "fast" (the exact fast tower), "generic" (the library's own), elsewhere
     tested: str  # against what; on random weights in the family's own form, unless it says otherwise
 
 
@@ -35,6 +35,7 @@ FAMILIES = (
     ModelFamily("Chinese-CLIP", "OFA-Sys/chinese-clip-vit-base-patch16", "hub id or folder", "generic", _SIZES),
     ModelFamily("ALIGN", "kakaobrain/align-base", "hub id or folder", "generic", _SIZES),
     ModelFamily("VisionTextDualEncoder", "FOLDER", "LiT and the like", "generic", _SIZES),
+    ModelFamily("served", "http://HOST:PORT", "of unsee serve", "served", "the model in this process"),
     ModelFamily("your own", "Python only", "examples/own_service.py", "yours", "–"),
 )
 

@@ -141,6 +141,15 @@ class LocalModel:
         start = [] if sos is None else [sos]
         return self.tower.encode([[*start, *self._suffix(text, text)] for text in texts])
 
+    def log_softmax(self, features: Tensor, embeddings: Tensor) -> Tensor:
+        """Log-confidences of images (n, E) under class embeddings (…, C, E). -> (…, n, C), in float32."""
+        return self.logits(features, embeddings).log_softmax(dim=-1)
+
+    def logits(self, features: Tensor, embeddings: Tensor) -> Tensor:
+        """Scaled similarities. (n, E), (…, C, E) -> (…, n, C)."""
+        # In float32 whatever the towers compute in: half precision has three digits, and the scale is about 100.
+        return self.logit_scale * (features.float() @ embeddings.float().transpose(-1, -2))
+
     def _suffix(self, text: str, name: str) -> list[int]:
         """Ids up to the one whose output is the embedding: the first EOT, or by the older rule the highest id."""
         ids = [*self.tokenizer.ids(text), self.tokenizer.eot]
@@ -254,15 +263,11 @@ class LocalBound:
                 embeddings = self.model.plain_names(self.class_names, template)
             else:
                 embeddings = self.text.embeddings(self._ready(contexts))
-            return _numpy((self._logits(embeddings) + bias).sigmoid())
+            return _numpy((self.model.logits(self.features, embeddings) + bias).sigmoid())
 
     def log_softmax(self, embeddings: Tensor) -> Tensor:
         """Log-confidences of the bound images under class embeddings (…, C, E). -> (…, n, C), in float32."""
-        return self._logits(embeddings).log_softmax(dim=-1)
-
-    def _logits(self, embeddings: Tensor) -> Tensor:
-        # In float32 whatever the towers compute in: half precision has three digits, and the scale is about 100.
-        return self.model.logit_scale * (self.features @ embeddings.float().transpose(-1, -2))
+        return self.model.log_softmax(self.features, embeddings)
 
     def _ready(self, contexts: Floats) -> Tensor:
         """Contexts where the text tower is."""

@@ -17,6 +17,7 @@ class AuditRow:
 
     name: str
     runs: int
+    serve: str  # the rule that its prompts carry
     entropy: float | None
     mutual_information: float | None  # bits
     largest_share: float | None
@@ -43,6 +44,7 @@ def summarize_audits(name: str, found: Sequence[AuditSummary]) -> AuditRow:
     return AuditRow(
         name=name,
         runs=len(found),
+        serve=found[0].serve,
         entropy=mean(lambda each: each.entropy),
         mutual_information=mean(lambda each: each.mutual_information),
         largest_share=mean(lambda each: each.largest_share),
@@ -121,12 +123,13 @@ def served_table(rows: Sequence[ServedRow], title: str = "") -> TextTable:
 def audits_table(rows: Sequence[AuditRow], title: str = "") -> TextTable:
     """One line per method; shares in percent."""
     shots = sorted({k for row in rows for k in row.probe})
-    header = ("", "runs", "entropy", "bits of top label", "largest share, %")
+    header = ("", "runs", "served as", "entropy", "bits of top label", "largest share, %")
     probes = tuple(f"{k}-shot probe, %" for k in shots)
     cells = [
         [
             row.name,
             str(row.runs),
+            row.serve,
             _cell(row.entropy),
             _cell(row.mutual_information),
             _cell(row.largest_share, 100, 1),

@@ -104,6 +104,7 @@ class AuditRecord(Record):
     """`audit.json`."""
 
     method: str
+    serve: str = "as-is"  # the rule that the prompt carries; `after` is what it leaves, `serving` other rules instead
     seed: int
     model: str
     data: str
@@ -130,6 +131,7 @@ class AuditRecord(Record):
         """The few figures that `result.json` and comparisons show."""
         after = self.after
         return AuditSummary(
+            serve=self.serve,
             entropy=after.entropy,
             mutual_information=after.mutual_information,
             largest_share=after.largest_share,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsee.errors import InputError
+from unsee.methods.serving import serve
 from unsee.metrics import answers, entropy, label_mask_answers, per_class_accuracy, scores
-from unsee.runs.records import ClassRecord, EntropyRecord
+from unsee.runs.records import ClassRecord, EntropyRecord, ServedScores
 from unsee.types import Doubles, Floats, Ints, Mask, Scores
 
 
@@ -18,7 +19,8 @@ class Evaluation:
 
     zero_shot: Scores | None
     label_mask: Scores | None
-    tuned: Scores
+    tuned: Scores  # before any rule for answers
+    served: ServedScores | None  # after it; None without one
     before: Doubles  # (C,) accuracy of each class under the plain prompt; NaN without images
     after: Doubles  # (C,) under the tuned one
     entropy_before: float  # of forgotten images' answers, 1 = uninformative; NaN without images
@@ -42,8 +44,12 @@ class Evaluation:
         return EntropyRecord(before=_number(self.entropy_before), after=_number(self.entropy_after))
 
 
-def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask) -> Evaluation:
-    """Scores of confidences (n, C) under the plain prompt, if there are any, and under the tuned one."""
+def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, rule: str = "as-is") -> Evaluation:
+    """Scores of confidences (n, C) under the plain prompt, if there are any, and under the tuned one.
+
+    rule: what is done to answers under the tuned one before they leave; scored apart, because striking names alone
+    makes every answer to a forgotten image wrong.
+    """
     if len(labels) == 0:
         raise InputError("there are no images to evaluate on")
     gone, classes = forget[labels], len(forget)
@@ -56,6 +62,7 @@ def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask) ->
         zero_shot=None if plain is None else scores(answers(plain), labels, forget),
         label_mask=None if plain is None else scores(label_mask_answers(plain, forget), labels, forget),
         tuned=scores(answers(tuned), labels, forget),
+        served=None if rule == "as-is" else _served(tuned, labels, forget, rule),
         before=np.full(classes, np.nan) if plain is None else per_class_accuracy(answers(plain), labels, classes),
         after=per_class_accuracy(answers(tuned), labels, classes),
         entropy_before=float("nan") if plain is None else mean_entropy(plain),
@@ -65,6 +72,10 @@ def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask) ->
         sure_before=before.max(axis=1),
         sure_after=tuned.max(axis=1),
     )
+
+
+def _served(tuned: Floats, labels: Ints, forget: Mask, rule: str) -> ServedScores:
+    return ServedScores(rule=rule, scores=scores(answers(serve(tuned, forget, rule)), labels, forget))
 
 
 def _number(x: float) -> float | None:

@@ -61,7 +61,7 @@ _WORDS = {
 
 def describe_run(task: Task) -> ConfigRecord:
     """What `config.json` holds."""
-    data, split = task.data, task.split
+    data, split, card = task.data, task.split, task.model.card
     rows = SplitRecord(train=tuple(split.train.tolist()), valid=tuple(split.valid.tolist()))
     return ConfigRecord(
         unsee=versions.version(),
@@ -69,7 +69,7 @@ def describe_run(task: Task) -> ConfigRecord:
         settings=task.settings,
         forget=task.forgotten,
         class_names=data.class_names,
-        model=ModelRecord(name=task.model.card.name, fingerprint=task.model.card.fingerprint),
+        model=ModelRecord(name=card.name, fingerprint=card.fingerprint, address=card.address),
         data=DataRecord(
             name=data.name, split_seed=data.split_seed, fingerprint=data.listing, pixels=_pixels(data, rows)
         ),

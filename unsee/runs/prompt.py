@@ -14,11 +14,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from unsee.errors import RunError
+from unsee.errors import InputError, RunError
 from unsee.files import write_bytes
 from unsee.images import Anything, as_images
 from unsee.methods.serving import serve
-from unsee.models.black_box import BlackBox, BoundImages, bind
+from unsee.models.black_box import BlackBox, BoundImages, TakesPrompts, bind
 from unsee.runs.records import PromptCard, read_record, write_record
 from unsee.settings import POSITIONS, SERVED_AS
 from unsee.types import Floats
@@ -86,16 +86,27 @@ class Prompt:
                 f"{model.card.name!r} ({model.card.fingerprint[:12]}); tune one for that model"
             )
 
+    def deploy(self, model: BlackBox, name: str) -> None:
+        """Deploys the prompt under this name on the service that answers for the model."""
+        self.check(model)
+        if not isinstance(model, TakesPrompts):
+            raise InputError(f"model {model.card.name!r} runs in this process; prompts are deployed on unsee serve")
+        model.deploy(name, self.contexts, self.card().model_dump_json())
+
     def confidences(self, model: BlackBox, images: Anything) -> Floats:
-        """Confidences under the tuned prompt. -> (n, C)."""
+        """Confidences under the tuned prompt, as a caller sees them. -> (n, C)."""
         self.check(model)
         return self.answer(bind(model, as_images(images), self.class_names))
 
     def answer(self, bound: BoundImages) -> Floats:
-        """Confidences for images that its model is bound to. -> (n, C)."""
+        """What a caller sees for images that its model is bound to: after the rule for answers. -> (n, C)."""
+        return serve(self.unserved(bound), np.isin(self.class_names, self.forget), self.serve)
+
+    def unserved(self, bound: BoundImages) -> Floats:
+        """The model's own answers under the prompt, before the rule. -> (n, C)."""
         ready = bound.at(self.position).apply_to(self.applies_to, self.template)
         found: Floats = ready.confidences(self.contexts[None])[0]
-        return serve(found, np.isin(self.class_names, self.forget), self.serve)
+        return found
 
     def classify(self, model: BlackBox, images: Anything, top: int = 3) -> list[Answer]:
         """The top classes of each image, without and with the tuned prompt."""

@@ -27,6 +27,12 @@ class ModelRecord(Record):
 
     name: str
     fingerprint: str  # of its weights, tokenizer and preprocessing
+    address: str | None = None  # of the service that answered for it; left out where it ran in the same process
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        return found if self.address is not None else {k: v for k, v in found.items() if k != "address"}
 
 
 class DataRecord(Record):
@@ -135,6 +141,7 @@ class EstimateRecord(Record):
 class AuditSummary(Record):
     """The few figures of an audit that comparisons show: of answers after tuning. All are in `audit.json`."""
 
+    serve: str = "as-is"  # the rule that the prompt carries
     entropy: EstimateRecord | None  # of answers to forgotten images, 1 = uniform
     mutual_information: EstimateRecord | None  # bits that the top answer tells of which forgotten class it is
     largest_share: EstimateRecord | None  # of forgotten images that land on one class
@@ -143,6 +150,13 @@ class AuditSummary(Record):
     probe_chance: float
     calibration_error: float | None  # ECE on kept images
     verdict: tuple[str, ...]
+
+
+class ServedScores(Record):
+    """Scores of what a caller sees: answers after the rule that the prompt carries."""
+
+    rule: str
+    scores: Scores
 
 
 class ResultRecord(Record):
@@ -165,6 +179,7 @@ class ResultRecord(Record):
     seconds: dict[str, float]
     train: Scores
     warnings: tuple[str, ...] = ()
+    served: ServedScores | None = None  # where the prompt carries a rule for answers; all other scores are before it
     audit: AuditSummary | None = None  # once `unsee audit` has been run
 
 

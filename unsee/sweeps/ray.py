@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unsee.data import load_data
-from unsee.errors import MissingExtra, RunError, UnseeError
+from unsee.errors import InputError, MissingExtra, RunError, UnseeError
 from unsee.files import write_bytes
 from unsee.models import FeatureCache, load_model
 from unsee.runs.folder import LOCK, RESULT
@@ -48,6 +48,8 @@ def run_on_ray(
     worker: Worker, cluster: str | None, workspace: Workspace, requests: Sequence[RunRequest]
 ) -> Iterator[tuple[RunRequest, ResultRecord, float]]:
     """As `sweep.run_all`, but as many runs at once as there is room for; in the order they finish."""
+    if workspace.model.card.address is not None:  # the workers have no key to it
+        raise InputError(f"{workspace.model.card.address} is asked from this machine: leave out --ray")
     # Ray reports its use over the network unless told not to before it is imported.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

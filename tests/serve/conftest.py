@@ -1,0 +1,58 @@
+"""One server for most tests, with keys of several clients."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.serve.servers import ThreadServer
+from unsee.models.remote import RemoteModel
+from unsee.serve.keys import add_key, read_keys
+
+LIMITS = {"poor": "candidates = 3\nimage_queries = 50\nstored_bytes = 20000", "slow": "rate = 1"}
+
+
+@pytest.fixture(scope="session")
+def keys_file(tmp_path_factory):
+    """The path of a keys file, and the keys of its clients by name."""
+    path = tmp_path_factory.mktemp("keys") / "keys.toml"
+    keys = {}
+    for name in ("alice", "bob", "carol", "dave", "erin", "frank", "fuzz", "poor", "slow"):
+        keys[name] = add_key(path, name)
+        with path.open("a") as file:
+            file.write(LIMITS.get(name, "rate = 1000000") + "\n")
+    return path, keys
+
+
+@pytest.fixture(scope="session")
+def served(model, tmp_path_factory, keys_file):
+    server = ThreadServer(model, tmp_path_factory.mktemp("state"), read_keys(keys_file[0]))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def keys(keys_file):
+    return keys_file[1]
+
+
+@pytest.fixture
+def ask(served, keys):
+    """Sends a request as a client."""
+    with httpx.Client(base_url=served.url) as client:
+
+        def ask(method: str, path: str, who: str | None = "alice", **given):
+            headers = given.pop("headers", {})
+            if who is not None:
+                headers = {"authorization": f"Bearer {keys.get(who, who)}", **headers}
+            return client.request(method, path, headers=headers, **given)
+
+        yield ask
+
+
+@pytest.fixture
+def remote(served, keys):
+    """The served model, as its client sees it."""
+    model = RemoteModel(served.url, keys["alice"])
+    yield model
+    model.close()

@@ -1,0 +1,255 @@
+"""The routes: HTTP in, HTTP out. What is done is in `service.py`, who may ask in `guard.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from unsee.models.wire import IDEMPOTENCY_KEY, SHA256, image_digest
+from unsee.serve import schema
+from unsee.serve.accounts import Answer
+from unsee.serve.guard import App, Guard
+from unsee.serve.keys import Client, Keys
+from unsee.serve.limits import TOKEN, Refused, check_prompt_name
+from unsee.serve.meters import Meters
+from unsee.serve.service import Service
+from unsee.versions import version
+
+M = TypeVar("M", bound=BaseModel)
+EXPIRE_EVERY = 600.0  # seconds
+CARD = {"name": "mini", "width": 128, "token_limit": 32, "answers": "all"}
+LABELS = [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]
+CLASSIFY = {"inputs": schema.PIXEL, "parameters": {"candidate_labels": ["cat", "dog"]}}
+
+
+def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) -> App:
+    """The service as an ASGI application; without keys, anyone may ask."""
+    seen = meters or Meters()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.accounts.open()
+        cleaner = asyncio.create_task(_expire(service))
+        app.state.ready = True
+        yield
+        app.state.ready = False
+        cleaner.cancel()
+        with suppress(asyncio.CancelledError):
+            await cleaner
+        await service.close()
+
+    api = FastAPI(
+        title="unsee",
+        version=version(),
+        description="A vision-language model as a black box: images and prompts in, confidences out.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _add_model_routes(api, service)
+    _add_image_routes(api, service)
+    _add_prompt_routes(api, service)
+    _add_health_routes(api, service, seen)
+    api.add_exception_handler(HTTPException, _http_error)
+    api.add_exception_handler(Refused, _refuse)
+    api.add_exception_handler(Exception, _refuse)
+    seen.watch_queue(service.queue)
+    return Guard(api, keys, service.accounts, service.limits, seen.request)
+
+
+def _add_model_routes(api: FastAPI, service: Service) -> None:
+    @api.get("/v1/card", responses=schema.json_response(CARD), summary="What is published about the model")
+    async def card(request: Request) -> Response:
+        return _json(service.card())
+
+    @api.get("/v1/usage", responses=schema.json_response({"spent": {}, "limits": {}}), summary="What you have spent")
+    async def usage(request: Request) -> Response:
+        return _json(service.accounts.usage(_client(request)))
+
+    @api.post(
+        "/v1/confidences",
+        responses=schema.message_response("Array confidences (b, n, C), or of the top k with array top."),
+        openapi_extra=schema.with_key(schema.message_body(schema.CONFIDENCES_FORM)),
+        summary="Confidences of a set of images under contexts",
+    )
+    async def confidences(request: Request) -> Response:
+        return _answer(await service.confidences(_client(request), await request.body(), _key(request)))
+
+    @api.post(
+        "/v1/classify",
+        responses=schema.json_response(LABELS),
+        openapi_extra=schema.with_key(schema.json_body(schema.ClassifyRequest, CLASSIFY)),
+        summary="Zero-shot image classification, in the form of Hugging Face's task",
+    )
+    async def classify(request: Request) -> Response:
+        asked = _parse(schema.ClassifyRequest, await request.body())
+        try:
+            image = base64.b64decode(asked.inputs, validate=True)
+        except (binascii.Error, ValueError):
+            raise Refused(422, "inputs", "must be an image file in base64") from None
+        given = asked.parameters
+        prompt = None if given.prompt is None else check_prompt_name(given.prompt)
+        return _answer(
+            await service.classify(
+                _client(request), image, given.candidate_labels, given.hypothesis_template, prompt, _key(request)
+            )
+        )
+
+
+def _add_image_routes(api: FastAPI, service: Service) -> None:
+    @api.post(
+        "/v1/images",
+        responses=schema.json_response({"images": schema.HASH, "count": 1, "encoded": 1, "known": 0}),
+        openapi_extra=schema.images_body(),
+        summary="Store a set of images: files, or the hashes of files that are stored",
+    )
+    async def images(request: Request) -> Response:
+        client = _client(request)
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "multipart/form-data":
+            listed = _parse(schema.ImageList, await request.body())
+            kept = await service.keep_set(client, listed.images)
+            if "missing" in kept:
+                error = Refused(404, "images", "not all of these images are stored").as_dict()
+                return _json(error | kept, 404)
+            return _json(kept)
+        as_set = {"yes": True, "no": False}.get(request.query_params.get("set", "yes"))
+        if as_set is None:
+            raise Refused(422, "set", "must be yes or no")
+        files = await _files(request, service.limits.files)
+        try:
+            async with asyncio.timeout(service.limits.seconds):
+                return _json(await service.keep_images(client, files, as_set))
+        except TimeoutError:
+            message = f"not encoded within {service.limits.seconds:g} s; send the rest again"
+            raise Refused(503, "time", message, retry_after=1) from None
+
+    @api.get("/v1/images/{images}", responses=schema.json_response({"count": 1}), summary="Is this set stored?")
+    async def image_set(request: Request, images: str) -> Response:
+        return _json({"images": images, "count": await service.count_images(_client(request), images)})
+
+    @api.delete("/v1/images/{images}", status_code=204, responses=schema.RESPONSES, summary="Delete a set of images")
+    async def delete_images(request: Request, images: str) -> Response:
+        await service.delete_set(_client(request), images)
+        return Response(status_code=204)
+
+
+def _add_prompt_routes(api: FastAPI, service: Service) -> None:
+    @api.get("/v1/prompts", responses=schema.json_response({"pets": {}}), summary="Your deployed prompts")
+    async def prompts(request: Request) -> Response:
+        found = await service.prompts(_client(request))
+        return _json({name: card.model_dump(mode="json") for name, card in found.items()})
+
+    @api.put(
+        "/v1/prompts/{name}",
+        responses=schema.json_response({}),
+        openapi_extra=schema.message_body(schema.PROMPT_FORM),
+        summary="Deploy a forgetting prompt",
+    )
+    async def deploy(request: Request, name: str) -> Response:
+        checked = check_prompt_name(name)
+        return _json((await service.deploy(_client(request), checked, await request.body())).model_dump(mode="json"))
+
+    @api.get("/v1/prompts/{name}", responses=schema.json_response({}), summary="The card of a deployed prompt")
+    async def prompt(request: Request, name: str) -> Response:
+        card, _ = await service.prompt(_client(request), check_prompt_name(name))
+        return _json(card.model_dump(mode="json"))
+
+    @api.delete("/v1/prompts/{name}", status_code=204, responses=schema.RESPONSES, summary="Withdraw a prompt")
+    async def withdraw(request: Request, name: str) -> Response:
+        await service.withdraw(_client(request), check_prompt_name(name))
+        return Response(status_code=204)
+
+
+def _add_health_routes(api: FastAPI, service: Service, meters: Meters) -> None:
+    @api.get("/healthz", responses=schema.json_response({"alive": True}), summary="Does the process answer?")
+    async def health(request: Request) -> Response:
+        return _json({"alive": True})
+
+    @api.get("/readyz", responses=schema.json_response({"ready": True}), summary="Would a request be taken now?")
+    async def ready(request: Request) -> Response:
+        if not request.app.state.ready or len(service.queue) >= service.limits.queue:
+            raise Refused(503, "queue", "not ready", retry_after=1)
+        return _json({"ready": True})
+
+    @api.get("/metrics", summary="For Prometheus", responses=schema.RESPONSES)
+    async def metrics(request: Request) -> Response:
+        return Response(meters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _client(request: Request) -> Client:
+    found: Client = request.scope["state"]["client"]
+    return found
+
+
+def _key(request: Request) -> str | None:
+    key = request.headers.get(IDEMPOTENCY_KEY)
+    if key is not None and not TOKEN.fullmatch(key):
+        raise Refused(422, IDEMPOTENCY_KEY, "must be 1 to 128 letters, digits, dots, dashes, colons or underscores")
+    return key
+
+
+def _parse(model: type[M], body: bytes) -> M:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "body"
+        raise Refused(422, field, first["msg"][:200]) from None
+
+
+async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
+    """The files of an upload with their hashes, in order."""
+    async with request.form(max_files=limit, max_fields=8) as form:
+        found = []
+        for name, part in form.multi_items():
+            if name != "images" or not isinstance(part, UploadFile):
+                raise Refused(422, "images", "every part of the form must be a file called images")
+            content = await part.read()
+            found.append((image_digest(content), content))
+    if not found:
+        raise Refused(422, "images", "no file was given")
+    return found
+
+
+def _answer(answer: Answer) -> Response:
+    digest = hashlib.sha256(answer.content).hexdigest()
+    return Response(answer.content, media_type=answer.media, headers={SHA256: digest})
+
+
+def _json(content: object, status: int = 200) -> Response:
+    body = json.dumps(content).encode()
+    headers = {SHA256: hashlib.sha256(body).hexdigest()}
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    refused = error if isinstance(error, Refused) else Refused(500, "server", "the service failed; its log says why")
+    return JSONResponse(refused.as_dict(), status_code=refused.status, headers=refused.headers())
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Errors of the framework: an unknown path or method, or a form that cannot be parsed."""
+    status = error.status_code if isinstance(error, HTTPException) else 400
+    field = {404: "path", 405: "method"}.get(status, "body")
+    message = str(error.detail)[:200] if isinstance(error, HTTPException) else "cannot be read"
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    return JSONResponse(Refused(status, field, message).as_dict(), status_code=status, headers=headers)
+
+
+async def _expire(service: Service) -> None:
+    while True:
+        await asyncio.sleep(EXPIRE_EVERY)
+        await service.accounts.expire()

@@ -1,0 +1,173 @@
+"""The model behind the service: answers many questions with few forwards. Used from one thread only.
+
+Questions about the same class names are concatenated into one forward of the text tower; images of all clients go
+through the image tower together. Class names stay bound between questions.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unsee.errors import InputError
+from unsee.images import in_batches
+from unsee.models.local import ClassText, LocalModel, MixedText
+from unsee.types import Floats
+
+KEPT_CLASSES = 20_000  # class names that stay bound, over all lists
+KEPT_BYTES = 256 * 2**20  # of image sets in memory
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ClassList:
+    """Class names, and which of them contexts are put before (None: all); the others stay under the template."""
+
+    names: tuple[str, ...]
+    applies_to: tuple[str, ...] | None = None
+    template: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Contexts (b, m, D) to be tried on images (n, E); None: the plain-text template instead."""
+
+    classes: ClassList
+    contexts: Floats | None
+    features: Floats
+
+    @property
+    def merges_with(self) -> Hashable:
+        """Questions for which this is the same are answered in one forward."""
+        return None if self.contexts is None else self.contexts.shape[1], self.classes
+
+    @property
+    def size(self) -> int:
+        return 1 if self.contexts is None else len(self.contexts)
+
+
+@dataclass(frozen=True, eq=False)
+class Glance:
+    """One image, prepared for the encoder, to be put into one of the classes; contexts (m, D) as in a prompt."""
+
+    prepared: Any
+    classes: ClassList
+    contexts: Floats | None = None
+    prompt: str = ""  # tells prompts apart
+
+
+class Recent(Generic[T]):
+    """The most recently used things, up to a total size."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._things: OrderedDict[Hashable, tuple[int, T]] = OrderedDict()
+        self._total = 0
+
+    def get(self, key: Hashable) -> T | None:
+        if key not in self._things:
+            return None
+        self._things.move_to_end(key)
+        return self._things[key][1]
+
+    def put(self, key: Hashable, size: int, thing: T) -> T:
+        self.drop(key)
+        self._things[key] = size, thing
+        self._total += size
+        while self._total > self._limit and len(self._things) > 1:
+            self.drop(next(iter(self._things)))
+        return thing
+
+    def drop(self, key: Hashable) -> None:
+        if key in self._things:
+            self._total -= self._things.pop(key)[0]
+
+    def find(self, key: Hashable, size: int, make: Callable[[], T]) -> T:
+        """The thing under this key, made if it is not there."""
+        found = self.get(key)
+        return self.put(key, size, make()) if found is None else found
+
+
+class Engine:
+    """A local model that answers in batches."""
+
+    def __init__(self, model: LocalModel) -> None:
+        self.model = model
+        self._texts: Recent[ClassText] = Recent(KEPT_CLASSES)
+        self._embeddings: Recent[Tensor] = Recent(KEPT_CLASSES)
+
+    def answer(self, questions: Sequence[Question]) -> list[Floats]:
+        """Logs of confidences, (b, n, C) for each question. All must agree in `merges_with`."""
+        first = questions[0]
+        with torch.inference_mode():
+            if first.contexts is None:
+                plain = self._plain(first.classes)  # (C, E): with another shape its products would round differently
+                return [self._logs(question.features, plain)[None] for question in questions]
+            given = np.concatenate([question.contexts for question in questions if question.contexts is not None])
+            found = self._text(first.classes).embeddings(self._tensor(given))  # (sum of b, C, E)
+            parts = torch.split(found, [question.size for question in questions])
+            return [self._logs(question.features, part) for question, part in zip(questions, parts, strict=True)]
+
+    def check(self, classes: ClassList, contexts: int) -> None:
+        """InputError if these names or so many contexts do not fit into the model's tokens."""
+        if contexts:
+            room = self._text(classes).room
+            if contexts > room:
+                raise InputError(f"{contexts} contexts do not fit in front of the longest class name; {room} do")
+
+    def encode(self, prepared: Sequence[Any]) -> Floats:
+        """Image features (n, E), in batches of the encoder's size."""
+        encoder = self.model.encoder
+        return np.concatenate(
+            [encoder.encode([prepared[i] for i in batch]) for batch in in_batches(len(prepared), encoder.batch)]
+        )
+
+    def classify(self, glances: Sequence[Glance]) -> list[Floats]:
+        """Confidences (C,) for each image: one forward of the image tower, one product per class list."""
+        features = self.encode([glance.prepared for glance in glances])
+        alike: dict[Hashable, list[int]] = {}
+        for i, glance in enumerate(glances):
+            alike.setdefault((glance.classes, glance.prompt), []).append(i)
+        found: list[Floats] = [features[0]] * len(glances)
+        with torch.inference_mode():
+            for rows in alike.values():
+                embeddings = self._under(glances[rows[0]])
+                for row, logs in zip(rows, self._logs(features[rows], embeddings), strict=True):
+                    found[row] = np.exp(logs)
+        return found
+
+    def _under(self, glance: Glance) -> Tensor:
+        """Class embeddings (C, E) under a prompt or the plain template; kept, because clients ask again and again."""
+        if glance.contexts is None:
+            return self._plain(glance.classes)
+        contexts = self._tensor(glance.contexts[None])
+        key = (glance.classes, glance.prompt)
+        size = len(glance.classes.names)
+        return self._embeddings.find(key, size, lambda: self._text(glance.classes).embeddings(contexts)[0])
+
+    def _plain(self, classes: ClassList) -> Tensor:
+        key = ("plain", classes.names, classes.template)
+        make = lambda: self.model.plain_names(classes.names, classes.template)  # noqa: E731
+        return self._embeddings.find(key, len(classes.names), make)
+
+    def _text(self, classes: ClassList) -> ClassText:
+        def make() -> ClassText:
+            if classes.applies_to is None:
+                return self.model.bind_names(classes.names)
+            return MixedText(self.model, classes.names, classes.applies_to, classes.template)
+
+        return self._texts.find(classes, len(classes.names), make)
+
+    def _tensor(self, array: Floats) -> Tensor:
+        tokens = self.model.tower.tokens
+        return torch.tensor(array).to(tokens.device, tokens.dtype)  # a copy: the array may be read-only
+
+    def _logs(self, features: Floats, embeddings: Tensor) -> Floats:
+        found: Floats = self.model.log_softmax(self._tensor(features), embeddings).cpu().numpy()
+        return found

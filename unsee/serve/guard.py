@@ -1,0 +1,152 @@
+"""The door of the service: who may come in, how fast, and how much they may send. Runs before any route."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from unsee.models.wire import ACKNOWLEDGE, REQUEST_ID
+from unsee.serve.accounts import Accounts
+from unsee.serve.keys import ANYONE, Client, Keys
+from unsee.serve.limits import TOKEN, Limits, Refused
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})  # these say nothing about anybody
+ACKNOWLEDGED = 64  # keys of one header
+log = logging.getLogger("unsee.serve")
+
+
+class Guard:
+    """ASGI middleware: key, rate, size and pace of the body, request ids, and errors as JSON."""
+
+    def __init__(
+        self,
+        app: App,
+        keys: Keys | None,
+        accounts: Accounts,
+        limits: Limits,
+        watch: Callable[[Scope, int, float], None] = lambda scope, status, seconds: None,
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._accounts = accounts
+        self._limits = limits
+        self._watch = watch
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # no websockets here
+            raise RuntimeError(f"cannot serve {scope['type']}")
+        started = time.perf_counter()
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        body = _Body(receive, headers, self._limits)
+        sender = _Sender(send, headers.get(REQUEST_ID.encode(), ""), body)
+        try:
+            await self._let_in(scope, headers, body, sender)
+        except Refused as refused:
+            await sender.refuse(refused)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            await sender.refuse(Refused(500, "server", "the service failed; its log says why"))
+        finally:
+            self._watch(scope, sender.status, time.perf_counter() - started)
+
+    async def _let_in(self, scope: Scope, headers: dict[bytes, str], body: _Body, sender: _Sender) -> None:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > self._limits.head_bytes:
+            raise Refused(431, "head", f"is larger than the {self._limits.head_bytes} bytes allowed")
+        client = self._client(scope, headers)
+        scope.setdefault("state", {})["client"] = client
+        if scope["path"] not in OPEN:
+            self._accounts.admit(client)
+            self._acknowledge(client, headers.get(ACKNOWLEDGE.encode(), ""))
+        body.check()
+        await self._app(scope, body, sender)
+
+    def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client:
+        """Who is asking. Without a key and with a wrong one, the answer and its time are the same."""
+        if self._keys is None or scope["path"] in OPEN:
+            return ANYONE
+        scheme, _, key = headers.get(b"authorization", "").partition(" ")
+        client = self._keys.find(key.strip())
+        if client is None or scheme.lower() != "bearer":
+            raise Refused(401, "authorization", "needs a valid key: Authorization: Bearer KEY")
+        return client
+
+    def _acknowledge(self, client: Client, header: str) -> None:
+        keys = [key.strip() for key in header.split(",") if key.strip()]
+        if len(keys) > ACKNOWLEDGED or not all(TOKEN.fullmatch(key) for key in keys):
+            raise Refused(422, ACKNOWLEDGE, f"must be up to {ACKNOWLEDGED} idempotency keys, separated by commas")
+        if keys:
+            self._accounts.acknowledge(client, keys)
+
+
+class _Sender:
+    """Sends a response, with the request's id and without saying what the service is made of."""
+
+    def __init__(self, send: Send, request_id: str, body: _Body) -> None:
+        self._send = send
+        self._body = body
+        self._id = request_id if TOKEN.fullmatch(request_id) else secrets.token_hex(16)
+        self.status = 0
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = [(REQUEST_ID.encode(), self._id.encode()), (b"cache-control", b"no-store")]
+            if self._body.unread:  # hang up after the answer, rather than read on what nobody wants
+                own.append((b"connection", b"close"))
+            message["headers"] = [*message.get("headers", []), *own, (b"x-content-type-options", b"nosniff")]
+        await self._send(message)
+
+    async def refuse(self, refused: Refused) -> None:
+        """The error as JSON; nothing if a response is already on its way."""
+        if self.status:
+            return
+        body = json.dumps(refused.as_dict()).encode()
+        own = {"content-type": "application/json", "content-length": str(len(body)), **refused.headers()}
+        headers = [(name.encode(), value.encode()) for name, value in own.items()]
+        await self({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await self({"type": "http.response.body", "body": body})
+
+
+class _Body:
+    """A request's body, refused while it arrives if it gets too large or comes too slowly."""
+
+    def __init__(self, receive: Receive, headers: dict[bytes, str], limits: Limits) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._total = 0
+        self._ends = time.monotonic() + 3 * limits.body_seconds
+        length = headers.get(b"content-length", "0")
+        self.unread = length != "0" or b"transfer-encoding" in headers
+        if not (length.isascii() and length.isdigit()) or int(length) > limits.body_bytes:
+            self._ends = 0.0  # nothing of it is wanted
+
+    def check(self) -> None:
+        if self._ends == 0 or self._total > self._limits.body_bytes:
+            raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        if not self.unread:  # whoever waits now waits for the client to leave
+            return await self._receive()
+        pause = min(self._limits.body_seconds, self._ends - time.monotonic())
+        try:
+            async with asyncio.timeout(max(0.001, pause)):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refused(408, "body", "did not arrive in time") from None
+        self._total += len(message.get("body", b""))
+        self.check()
+        self.unread = bool(message.get("more_body", False))
+        return message
