@@ -20,7 +20,7 @@ RANKS = {
     2: {"methods"},
     3: {"runs"},
     4: {"tuner", "results", "audit"},
-    5: {"sweeps", "bench", "serve"},
+    5: {"sweeps", "bench", "family_bench", "serve"},
     6: {"paper"},
     7: {"cli", "__init__"},
 }

@@ -31,6 +31,7 @@ from unsee.images import Anything, ArraySource, as_images, labelled
 from unsee.models.checkpoints import TowerSizes
 from unsee.models.clip import text_tower
 from unsee.models.local import LocalBound, LocalModel
+from unsee.models.text_tower import BoundText
 from unsee.models.tokenizers import ClipTokenizer
 from unsee.tuner import PromptTuner
 from unsee.types import Data, Floats
@@ -132,7 +133,8 @@ class Subject:
         bound.text.embeddings(torch.from_numpy(contexts[:1]))  # what is computed once a binding is not timed
         ours = _best(lambda: bound.log_confidences(contexts)) / POPULATION
         memory = _peak_bytes()
-        share = self.model.bind_names(names).macs(setting.contexts) / ours / gemm_peak()
+        assert isinstance(bound.text, BoundText)
+        share = bound.text.macs(setting.contexts) / ours / gemm_peak()
         common = published = difference = None
         timed = 0
         if against:

@@ -19,6 +19,7 @@ SEARCHES = (*CMA_KINDS, "random", "differences", "two-sided", "gradient")
 OPTIMIZERS = ("adam", "sgd")
 RATE_UNITS = ("token-std", "absolute")
 APPLIES_TO = ("all", "forgotten")
+POSITIONS = ("end", "middle", "front")  # of the class name among the contexts
 # What is asked of answers to forgotten images: that they are uniform (the paper's), as a label mask makes them, or not
 # the true class; or that they are uniform as far as the classes to keep allow.
 GOALS = ("entropy", "mask", "push", "constrained")
@@ -46,6 +47,7 @@ _CHOICES = {
     "optimizer": OPTIMIZERS,
     "rate_unit": RATE_UNITS,
     "applies_to": APPLIES_TO,
+    "position": POSITIONS,
     "goal": GOALS,
     "serve": SERVED_AS,
 }
@@ -110,6 +112,7 @@ class Settings:
     embedding_weight: float = 0.0  # of the loss on class embeddings, for those there are none of
     tau: float = 0.07  # its temperature
     applies_to: str = "all"  # names that get the contexts; or "forgotten": the kept ones stay under the template
+    position: str = "end"  # of the class name: behind the contexts; or "middle" of them; or in "front" of them
     serve: str = "as-is"  # what is done to answers under the prompt before they leave
     template: str = "a photo of a {}."
     stop_when_stalled: bool = False
@@ -146,6 +149,8 @@ class Settings:
             raise InputError(f"applies_to is about tuned prompts; method {self.method!r} tunes none")
         if self.goal != "entropy" and self.parametrization == "none":
             raise InputError(f"goal is about tuned prompts; method {self.method!r} tunes none")
+        if self.position != "end" and self.parametrization == "none" and self.method != "coop-params":
+            raise InputError(f"position is about tuned prompts; method {self.method!r} tunes none")
         if self.serve != "as-is" and self.parametrization == "none":
             raise InputError(f"serve is about tuned prompts; method {self.method!r} tunes none")
         if (self.goal == "constrained" or self.slack > 0) and self.validate == "loss":
@@ -179,6 +184,8 @@ class Settings:
         return dataclasses.asdict(self)
 
 
+# Settings that were added after runs had been made: at these values a run is what it was before.
+ADDED: dict[str, Value] = {"position": "end"}
 SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 
 

@@ -130,6 +130,7 @@ class PromptTuner:
             self.settings_.template,
             self.fitted_.applies_to,
             self.fitted_.rule,
+            self.fitted_.position,
         )
 
     @property

@@ -210,8 +210,8 @@ def test_differences_are_long_enough_for_half_precision(demo_features):
         return float(rises @ true / np.linalg.norm(rises) / np.linalg.norm(true))
 
     best = (32 / true.size) ** 0.5  # 32 random directions hold this part of a slope
-    assert agreement(task.settings.difference) > 0.6 * best
-    assert agreement(0.0) < 0.4 * best, "CBBT's own length is lost in rounding"
+    assert (ours := agreement(task.settings.difference)) > 0.6 * best
+    assert agreement(0.0) < 0.8 * ours, "much of CBBT's own length is lost in rounding"
     spacing = np.spacing(np.float16(model.card.token_std))
     assert task.settings.difference * model.card.token_std >= 100 * spacing
 

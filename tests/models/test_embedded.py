@@ -130,7 +130,10 @@ def test_its_card_says_what_it_is_and_what_it_is_not(capsys):
 def test_models_lists_every_kind_in_one_line_each(capsys):
     assert main(["models"]) == 0
     text = capsys.readouterr().out
-    assert all(family.write in text for family in FAMILIES)
+    lines = [line for line in text.splitlines() if line.startswith("│")]
+    assert len(lines) == len(FAMILIES)
+    for line, family in zip(lines, FAMILIES, strict=True):
+        assert all(part in line for part in (family.name, family.write, family.about, family.text, family.tested))
     assert main(["models", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["models"]) == len(FAMILIES)
 

@@ -112,7 +112,7 @@ class Subject:
         return self.fitted
 
     def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None, listed: Mask) -> Floats:
-        ready = Metered(bound.apply_to(names, self.template), Ledger())
+        ready = Metered(bound.at(self._contexts.position).apply_to(names, self.template), Ledger())
         ready.check_room(len(self._contexts.contexts))
         found = ready.bound.confidences(self._contexts.contexts[None])[0]
         return serve(self._count(found), listed, self._contexts.rule)
@@ -146,7 +146,8 @@ def open_subject(run: str | Path, model: BlackBox, data: Data) -> Subject:
     if METHODS[task.settings.method].tunes_prompt and METHODS[task.settings.method].sees != "weights":
         prompt = load_prompt(run)
         prompt.check(model)
-        served = TunedContexts(prompt.contexts, prompt.applies_to, prompt.template, task.forget, prompt.serve)
+        parts = prompt.contexts, prompt.applies_to, prompt.template, task.forget, prompt.serve, prompt.position
+        served = TunedContexts(*parts)
         return Subject(model, data, task, served)
     with RunFolder.open(run, wait=60) as folder:
         return Subject(model, data, task, methods.fit(task, Recorder(task.settings, folder)))

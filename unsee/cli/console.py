@@ -285,10 +285,15 @@ class Console:
         if self.as_json:
             self._json({"models": [dataclasses.asdict(family) for family in families]})
             return
-        table = Table("kind", "--model", "what it is")
+        table = Table("kind", "--model", "what it is", "text tower", "tested against")
         for family in families:
-            table.add_row(family.name, family.write, family.about)
+            table.add_row(family.name, family.write, family.about, family.text, family.tested)
         self._out.print(table)
+        self._out.print(
+            "fast: computes only what reaches the answers; generic: the library's own forward. Tested on random "
+            "weights in each family's own form; unsee models check NAME tests yours.",
+            soft_wrap=True,
+        )
 
     def card(self, card: Mapping[str, Any]) -> None:
         """The embedded model's card."""

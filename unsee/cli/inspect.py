@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from unsee.cli.options import data_folder, make_console, shared
-from unsee.errors import InputError, MissingExtra, unknown
+from unsee.errors import InputError, MissingExtra, ModelError, unknown
 
 
 @click.command()
@@ -27,6 +27,7 @@ def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
 @click.option(
     "--classes", "classes", type=int, multiple=True, help="Only these of the paper's settings: 10, 100, 200, 1000."
 )
+@click.option("--family", help="Instead, a family of transformers beside its own batched call: siglip.")
 @click.option("--ours-only", is_flag=True, help="Do not time the other ways; much faster.")
 @click.option("--overhead", "only_overhead", is_flag=True, help="Instead, the share of a run that is not the model.")
 @click.option("--serve", "only_serve", is_flag=True, help="Instead, unsee serve under load.")
@@ -35,6 +36,7 @@ def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
 @shared("json")
 def bench(
     classes: tuple[int, ...],
+    family: str | None,
     ours_only: bool,
     only_overhead: bool,
     only_serve: bool,
@@ -57,6 +59,13 @@ def bench(
         return
     from unsee.bench import PAPER_SIZES, measure, overhead
 
+    if family is not None:
+        from unsee.cli.model_tables import family_parts
+        from unsee.family_bench import CLASSES, measure_family
+
+        timed = measure_family(family, classes or CLASSES, say=console.say)
+        console.show(timed, family_parts(timed))
+        return
     if only_overhead:
         console.overhead(overhead(say=console.say))
         return
@@ -125,3 +134,25 @@ def models_show(context: click.Context, name: str, as_json: bool) -> None:
     from unsee.models.catalogue import embedded_card
 
     make_console(as_json or context.obj).card(embedded_card())
+
+
+@models.command("check")
+@click.argument("name")
+@click.argument("images", nargs=-1)
+@click.option("--against", metavar="MODEL", help="Compare with the library on this copy.  [default: NAME itself]")
+@shared("json")
+@click.pass_context
+def models_check(
+    context: click.Context, name: str, images: tuple[str, ...], against: str | None, as_json: bool
+) -> None:
+    """Prove that NAME answers here as in its own library, on IMAGES or on generated ones; exit 1 if not.
+
+    Compares confidences under random contexts, plain-text prompts and long names, and every weight bit for bit.
+    """
+    from unsee.cli.model_tables import proof_parts
+    from unsee.models.proof import prove
+
+    found = prove(name, images, against)
+    make_console(as_json or context.obj).show(found.as_dict(), proof_parts(found))
+    if not found.passed:
+        raise ModelError(found.verdict)

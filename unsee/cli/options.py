@@ -29,7 +29,7 @@ class Closes(Protocol):
     def close(self) -> None: ...
 
 
-MODEL_HELP = "mini, a CLIP (hub id, folder, .pt, ARCHITECTURE:FILE), or http://HOST:PORT of unsee serve."
+MODEL_HELP = "mini, a CLIP, SigLIP … (hub id, folder, .pt, ARCHITECTURE:FILE), or http://HOST:PORT of unsee serve."
 
 _OPTIONS = {
     "data_dir": click.option(
@@ -46,7 +46,7 @@ _OPTIONS = {
         help="Where image features are kept.  [default: the user's cache folder]",
     ),
     "no_cache": click.option("--no-cache", is_flag=True, help="Encode all images again and keep nothing."),
-    "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
+    "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or mps."),
     "dtype": click.option("--dtype", default="float32", show_default=True, help="Half precision is for GPUs."),
     "key_file": click.option(
         "--key-file",
@@ -107,6 +107,14 @@ def read_model(
     )
     if isinstance(loaded, Closes):
         click.get_current_context().call_on_close(loaded.close)
+    if dtype != "float32":
+        from unsee.models.local import LocalModel
+        from unsee.models.proof import half_precision
+
+        if isinstance(loaded, LocalModel) and loaded.tower.tokens.itemsize < 4:  # mini stays in float32
+            full = load_model(stable_name(name), device=device, threads=threads)
+            assert isinstance(full, LocalModel)  # as the same model is
+            console.say(half_precision(loaded, full))
     return loaded
 
 

@@ -72,7 +72,7 @@ def _measure_step(task: Task) -> float:
 
 def measure_candidate(task: Task) -> float | None:
     """Seconds that one candidate takes; None for a model that is not in this process, where asking has a price."""
-    bound = bind(task.model, task.data.train.subset(task.split.train[:FEW_IMAGES])).bound
+    bound = bind(task.model, task.data.train.subset(task.split.train[:FEW_IMAGES])).at(task.settings.position).bound
     if not isinstance(bound, TellsLogs):
         return None
     origin = make_origin(task.settings, task.model)[None]

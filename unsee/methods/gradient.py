@@ -36,7 +36,7 @@ class LossSlope:
         counts = int((~gone).sum()), int(gone.sum())
         loss = forgetting_loss_torch(log_p, labels, gone, self._weights, counts, self._goal)
         (slope,) = torch.autograd.grad(loss, point)
-        found: Doubles = slope.double().cpu().numpy().ravel()
+        found: Doubles = slope.cpu().double().numpy().ravel()  # in this order: mps has no double precision
         return found
 
     def _parts(self, images: BoundImages) -> tuple[LocalBound, Tensor, Tensor]:

@@ -7,12 +7,10 @@ for any images. `training.train_weights` runs them all.
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Protocol, TypedDict
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.images import Images, in_batches
@@ -20,8 +18,7 @@ from unsee.methods.losses import forgetting_loss_torch
 from unsee.methods.task import Task, make_origin
 from unsee.models.features import encode_images
 from unsee.models.local import LocalModel
-from unsee.models.text_tower import Layer, TextTower
-from unsee.models.vision import VisionTransformer
+from unsee.models.vision import TorchEncoder
 from unsee.models.white_box import open_box
 from unsee.types import Floats
 
@@ -78,7 +75,8 @@ class CopyLearner:
         self._gone = torch.from_numpy(task.forget[self._images.labels])
         self.model = trainable_copy(model)
         names = self._names
-        self._text = [self.model.bind_names(names[part.start : part.stop]) for part in in_batches(len(names), NAMES)]
+        parts = in_batches(len(names), NAMES)
+        self._text = [self.model.bind_names(names[part.start : part.stop], s.position) for part in parts]
         tokens = self.model.tower.tokens
         self.contexts = torch.from_numpy(make_origin(s, model)).to(tokens.device, tokens.dtype)
         self._tune_contexts = s.method == "coop-params"
@@ -139,7 +137,7 @@ class CopyLearner:
     @property
     def _vision(self) -> torch.nn.Module | None:
         encoder = self.model.encoder
-        return encoder.model if isinstance(encoder, VisionTransformer) else None
+        return encoder.model if isinstance(encoder, TorchEncoder) else None
 
     def _weights(self) -> list[Tensor]:
         vision = list(self._vision.parameters()) if self._vision is not None else []
@@ -148,55 +146,35 @@ class CopyLearner:
     def _features(self, images: Images, rows: Tensor) -> Tensor:
         tokens = self.model.tower.tokens
         encoder = self.model.encoder
-        if isinstance(encoder, VisionTransformer):
-            pixels = np.stack([encoder.prepare(images.read(int(row))) for row in rows])
-            given = torch.from_numpy(pixels).to(tokens.device, tokens.dtype)
-            return F.normalize(encoder.model(pixel_values=given).image_embeds, dim=-1)
+        if isinstance(encoder, TorchEncoder):
+            return encoder.embed([encoder.prepare(images.read(int(row))) for row in rows])
         if id(images) not in self._fixed:  # an image tower that is not trained always gives the same features
             found = encode_images(images, encoder, self.model.cache).features
-            self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device, tokens.dtype)
-        return self._fixed[id(images)][1][rows]
+            self._fixed[id(images)] = images, torch.from_numpy(found).to(tokens.device)
+        return self._fixed[id(images)][1][rows.to(tokens.device)]
 
     def _embeddings(self) -> Tensor:
         """Class embeddings under the contexts. -> (C, E)."""
         return torch.cat([text.embeddings(self.contexts[None])[0] for text in self._text])
 
     def _log_p(self, features: Tensor, embeddings: Tensor) -> Tensor:
-        return (self.model.logit_scale * features @ embeddings.T).float().log_softmax(dim=-1)
+        return (self.model.logit_scale * features.float() @ embeddings.float().T).log_softmax(dim=-1)
 
 
 def trainable_copy(model: LocalModel) -> LocalModel:
     """A copy whose weights can be trained without changing the original."""
-
-    def free(t: Tensor) -> Tensor:
-        return t.detach().clone().requires_grad_()
-
-    def pair(p: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return free(p[0]), free(p[1])
-
-    def layer(x: Layer) -> Layer:
-        return Layer(pair(x.norm1), pair(x.qkv), pair(x.out), pair(x.norm2), pair(x.fc1), pair(x.fc2))
-
-    old = model.tower
-    tower: TextTower = replace(
-        old,
-        tokens=free(old.tokens),
-        positions=free(old.positions),
-        layers=tuple(layer(x) for x in old.layers),
-        norm=pair(old.norm),
-        projection=free(old.projection),
-    )
     encoder = model.encoder
-    if isinstance(encoder, VisionTransformer):
+    if isinstance(encoder, TorchEncoder):
         encoder = copy.copy(encoder)
         encoder.model = copy.deepcopy(encoder.model).requires_grad_()
     return LocalModel(
         model.card.name,
-        tower,
+        model.tower.trainable_copy(),
         model.tokenizer,
         encoder,
         model.logit_scale,
         model.cache,
         model.reads_highest,
         model.card.family,
+        model.logit_bias,
     )

@@ -35,7 +35,8 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     if task.settings.goal == "constrained" or task.settings.slack > 0:
         _choose_again(task, recorder)
     settings = task.settings
-    return TunedContexts(recorder.best.kept, task.applies_to, settings.template, task.forget, settings.serve)
+    best, rule = recorder.best.kept, settings.serve
+    return TunedContexts(best, task.applies_to, settings.template, task.forget, rule, settings.position)
 
 
 def _choose_again(task: Task, recorder: Recorder) -> None:

@@ -186,4 +186,4 @@ def _embeddings(task: Task) -> ClassEmbeddings | None:
     from unsee.models.white_box import ClassEmbeddings, open_box  # imports torch
 
     model = open_box(task.model, settings.method, "class embeddings")
-    return ClassEmbeddings(model, task.data.class_names, settings.template, task.applies_to)
+    return ClassEmbeddings(model, task.data.class_names, settings.template, task.applies_to, settings.position)

@@ -59,15 +59,20 @@ class TunedContexts:
     template: str  # of the other names
     forget: Mask  # (C,)
     rule: str = "as-is"
+    position: str = "end"
 
     def confidences(self, images: BoundImages) -> Floats:
         """Answers under the contexts, before the rule: scores say what was tuned."""
-        found: Floats = images.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
+        found: Floats = self.place(images).confidences(self.contexts[None])[0]
         return found
 
     def served(self, confidences: Floats) -> Floats:
         """What a caller sees of these answers."""
         return serve(confidences, self.forget, self.rule)
+
+    def place(self, images: BoundImages) -> BoundImages:
+        """Images bound to a model, with contexts where this prompt has them."""
+        return images.at(self.position).apply_to(self.applies_to, self.template)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +136,7 @@ class Task:
         return self._bind(self.data.train.subset(rows))
 
     def _bind(self, images: Images) -> BoundImages:
-        return bind(self.model, images).apply_to(self.applies_to, self.settings.template)
+        return bind(self.model, images).at(self.settings.position).apply_to(self.applies_to, self.settings.template)
 
     @cached_property
     def loss_rows(self) -> Ints:

@@ -22,8 +22,9 @@ def load_model(
     key: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> BlackBox:
-    """The model of this name: `mini` (embedded), a Hugging Face CLIP id or folder, an OpenAI `.pt`, or OpenCLIP.
+    """The model of this name: `mini` (embedded), a Hugging Face id or folder, an OpenAI `.pt`, or OpenCLIP.
 
+    A Hugging Face folder is a CLIP, or another dual encoder that `transformers` knows: SigLIP, AltCLIP and others.
     Also a folder in the embedded model's format. An OpenCLIP weights file without its `open_clip_config.json` is
     named with its architecture: `ViT-B-16:FILE`. `threads` is how many cores ONNX Runtime may use for the embedded
     model's images (None: all of them); torch's threads are set for the whole process, with torch.set_num_threads.
@@ -38,14 +39,23 @@ def load_model(
         from unsee.models.remote import RemoteModel
 
         return RemoteModel(str(name), key, say=say)
-    from unsee.models.clip import load_clip  # here, because importing torch takes seconds
+    from unsee.models.checkpoints import find_folder  # here, because importing torch takes seconds
+    from unsee.models.clip import DTYPES, check_device, load_clip
     from unsee.models.embedded import load_mini
+    from unsee.models.library import DUAL_ENCODERS, load_dual_encoder, model_type
+    from unsee.models.open_clip_library import load_open_clip, needs_open_clip
 
     if str(name) == "mini":
         return load_mini(cache, threads=threads, device=device)
     if (Path(name) / "image.onnx").is_file():  # another model in the embedded one's format
         return load_mini(cache, Path(name), str(name), threads, device)
     try:
-        return load_clip(str(name), cache=cache, device=device, dtype=dtype)
+        check_device(device, dtype)
+        folder = find_folder(str(name))
+        if folder is not None and model_type(folder) in DUAL_ENCODERS:
+            return load_dual_encoder(str(name), folder, cache, device, DTYPES[dtype])
+        if folder is not None and needs_open_clip(folder):
+            return load_open_clip(str(name), folder, cache, device, DTYPES[dtype])
+        return load_clip(str(name), cache=cache, device=device, dtype=dtype, folder=folder)
     except MemoryError:
         raise ModelError(f"model {name}: not enough memory to load it") from None

@@ -81,6 +81,14 @@ class MixesPrompts(Protocol):
 
 
 @runtime_checkable
+class PlacesNames(Protocol):
+    """A bound model that can also put class names in the middle or in front of the contexts."""
+
+    def at(self, position: str) -> Bound:
+        """The same images and names, with names at this position."""
+
+
+@runtime_checkable
 class Rebinds(Protocol):
     """A bound model that keeps its class names for other images, or for some of its own."""
 
@@ -123,6 +131,14 @@ class BoundImages:
                 "this one answers under one prompt for all names only"
             )
         return replace(self, bound=self.bound.apply_to(names, template))
+
+    def at(self, position: str) -> BoundImages:
+        """The same images, with class names at this position among the contexts."""
+        if position == "end":
+            return self
+        if not isinstance(self.bound, PlacesNames):
+            raise InputError(f"position={position} needs a model in this process; this one puts names at the end")
+        return replace(self, bound=self.bound.at(position))
 
     def select(self, rows: Ints) -> BoundImages:
         """Some of the images; the model must be one that keeps its class names."""

@@ -16,15 +16,27 @@ class ModelFamily:
     name: str
     write: str  # what to give as --model
     about: str
+    text: str  # how its text tower runs: "fast" (the exact fast tower), "generic" (the library's own), elsewhere
+    tested: str  # against what; on random weights in the family's own form, unless it says otherwise
 
 
+_FORM = "transformers"
+_SIZES = "transformers, two sizes"
 FAMILIES = (
-    ModelFamily("embedded", "mini", "a small model in the package that knows 1,100 names (unsee models show mini)"),
-    ModelFamily("Hugging Face CLIP", "openai/clip-vit-base-patch16", "a hub id, or a folder with its files"),
-    ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt file as OpenAI published it; nothing in it is executed"),
-    ModelFamily("OpenCLIP", "FOLDER or ViT-B-16:weights.safetensors", "a folder with open_clip_config.json, or a file"),
-    ModelFamily("served", "http://HOST:PORT", "a model that unsee serve answers for: confidences over HTTP"),
-    ModelFamily("your own", "Python only", "any object with `card` and `bind`: see examples/own_service.py"),
+    ModelFamily("embedded", "mini", "in the package", "fast", "transformers"),
+    ModelFamily("CLIP", "openai/clip-vit-base-patch16", "hub id or folder", "fast", _FORM),
+    ModelFamily("MetaCLIP 2", "facebook/metaclip-2-worldwide-huge-quickgelu", "hub id or folder", "fast", _SIZES),
+    ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt as published", "fast", _FORM),
+    ModelFamily("OpenAI CLIP, ResNets", "RN50.pt", "RN50 … RN50x64", "fast", "a reference of our own"),
+    ModelFamily("OpenCLIP", "FOLDER or ViT-B-16:weights.safetensors", "plain ViTs", "fast", _FORM),
+    ModelFamily("OpenCLIP, timm towers", "FOLDER", "unsee[open-clip]", "fast", "open_clip"),
+    ModelFamily("SigLIP, SigLIP 2", "google/siglip2-base-patch16-224", "NaFlex too", "generic", _SIZES),
+    ModelFamily("AltCLIP", "BAAI/AltCLIP", "hub id or folder", "generic", _SIZES),
+    ModelFamily("Chinese-CLIP", "OFA-Sys/chinese-clip-vit-base-patch16", "hub id or folder", "generic", _SIZES),
+    ModelFamily("ALIGN", "kakaobrain/align-base", "hub id or folder", "generic", _SIZES),
+    ModelFamily("VisionTextDualEncoder", "FOLDER", "LiT and the like", "generic", _SIZES),
+    ModelFamily("served", "http://HOST:PORT", "of unsee serve", "served", "the model in this process"),
+    ModelFamily("your own", "Python only", "examples/own_service.py", "yours", "–"),
 )
 
 

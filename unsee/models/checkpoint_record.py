@@ -57,6 +57,8 @@ class Checkpoint:
     preprocess: Preprocess
     state: Weights = field(repr=False)
     folder: Path | None = None  # that may have tokenizer files
+    resnet: Weights | None = field(default=None, repr=False)  # of an image tower that is a ResNet, under OpenAI's names
+    tokenizer: str = "clip"  # in the form CLIP has it; or "library": whatever the folder's config names
 
 
 def check(found: Checkpoint) -> None:
@@ -74,7 +76,8 @@ def check(found: Checkpoint) -> None:
         if key.startswith(("text_", "vision_", "visual_")) and not is_buffer(key):
             tower = "text" if key.startswith("text_") else "image"
             raise ModelError(f"{found.source}: {key} does not belong to this CLIP {tower} tower")
-    for part, sizes in (("text", found.text), ("vision", found.vision)):
+    parts = {"text": found.text} | ({"vision": found.vision} if found.resnet is None else {})
+    for part, sizes in parts.items():
         if min(sizes.layers, sizes.heads) < 1:
             raise ModelError(f"{found.source}: {part} has {sizes.layers} layers of {sizes.heads} heads")
         if sizes.width % sizes.heads:
@@ -92,17 +95,20 @@ def expected(c: Checkpoint) -> Iterable[tuple[str, tuple[int, ...]]]:
     """Names and shapes of every weight."""
     yield "logit_scale", ()
     yield "text_projection.weight", (c.embedding, c.text.width)
-    yield "visual_projection.weight", (c.embedding, c.vision.width)
     yield "text_model.embeddings.token_embedding.weight", (c.vocabulary, c.text.width)
     yield "text_model.embeddings.position_embedding.weight", (c.positions, c.text.width)
-    yield "vision_model.embeddings.class_embedding", (c.vision.width,)
-    yield "vision_model.embeddings.patch_embedding.weight", (c.vision.width, 3, c.patch, c.patch)
-    yield "vision_model.embeddings.position_embedding.weight", ((c.image // c.patch) ** 2 + 1, c.vision.width)
-    norms = {"text_model.final_layer_norm": c.text, "vision_model.pre_layrnorm": c.vision}
-    for name, sizes in (norms | {"vision_model.post_layernorm": c.vision}).items():
+    norms, towers = {"text_model.final_layer_norm": c.text}, {"text_model": c.text}
+    if c.resnet is None:  # a ResNet checks its weights itself, as it loads them
+        yield "visual_projection.weight", (c.embedding, c.vision.width)
+        yield "vision_model.embeddings.class_embedding", (c.vision.width,)
+        yield "vision_model.embeddings.patch_embedding.weight", (c.vision.width, 3, c.patch, c.patch)
+        yield "vision_model.embeddings.position_embedding.weight", ((c.image // c.patch) ** 2 + 1, c.vision.width)
+        norms |= {"vision_model.pre_layrnorm": c.vision, "vision_model.post_layernorm": c.vision}
+        towers["vision_model"] = c.vision
+    for name, sizes in norms.items():
         for kind in ("weight", "bias"):
             yield f"{name}.{kind}", (sizes.width,)
-    for tower, sizes in (("text_model", c.text), ("vision_model", c.vision)):
+    for tower, sizes in towers.items():
         w, h = sizes.width, sizes.hidden
         for i in range(sizes.layers):
             at = f"{tower}.encoder.layers.{i}"

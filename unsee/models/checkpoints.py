@@ -28,6 +28,7 @@ from unsee.models.checkpoint_record import (
     expected,
     read_json,
 )
+from unsee.models.library import DUAL_ENCODERS, refuse_code
 from unsee.models.open_clip import architecture_names, read_open_clip_file, read_open_clip_folder, read_openai_file
 from unsee.models.preprocessor_config import read_preprocess
 from unsee.models.weights import Weights, floats, read_weights
@@ -48,9 +49,9 @@ WEIGHT_FILES = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".onnx", ".zip")
 
 def read_checkpoint(name: str) -> Checkpoint:
     """Reads and checks the checkpoint of this name; ModelError names the file and the first problem."""
-    path = Path(name).expanduser()
-    if path.is_dir():
-        found = _read_folder(path)
+    path, folder = Path(name).expanduser(), find_folder(name)
+    if folder is not None:
+        found = _read_folder(folder)
     elif path.is_file():
         if path.suffix in (".bin", ".safetensors"):  # OpenCLIP's: the weights do not say which activation to use
             raise ModelError(f"{path}: say its architecture, as in ViT-B-16:{path.name}")
@@ -59,12 +60,22 @@ def read_checkpoint(name: str) -> Checkpoint:
         found = read_open_clip_file(parts[0], Path(parts[1]).expanduser())
     elif ":" in name and name.lower().startswith("vit"):
         raise ModelError(unknown("architecture", name.split(":", 1)[0], architecture_names()))
-    elif path.suffix in WEIGHT_FILES or name.startswith((".", "/", "~")) or name.count("/") != 1:
+    else:
         raise ModelError(f"model {name!r}: no such file or folder")
-    else:  # a hub id; it may have a dot in it, as in facebook/metaclip-b16-fullcc2.5b
-        found = _read_folder(_from_hub(name))
     check(found)
     return found
+
+
+def find_folder(name: str) -> Path | None:
+    """The folder of this name, fetched from the hub if it is an id there; None for a file, or a name of neither."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file() or ":" in name or path.suffix in WEIGHT_FILES:
+        return None
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        return None
+    return _from_hub(name)  # an id may have a dot in it, as in facebook/metaclip-b16-fullcc2.5b
 
 
 def _read_folder(folder: Path) -> Checkpoint:
@@ -78,8 +89,11 @@ def _read_folder(folder: Path) -> Checkpoint:
 def _hugging_face(folder: Path) -> Checkpoint:
     config = read_json(folder / "config.json")
     kind = config.get("model_type")
-    if kind != "clip":
-        raise ModelError(f"{folder / 'config.json'}: model_type is {kind!r}, not 'clip'")
+    if kind not in ("clip", "metaclip_2"):  # MetaCLIP 2 has CLIP's towers and another vocabulary
+        known = ", ".join(("clip", "metaclip_2", *DUAL_ENCODERS))
+        raise ModelError(f"{folder / 'config.json'}: model_type is {kind!r}, which is not one of {known}")
+    if kind == "metaclip_2":
+        refuse_code(folder)
     text, vision = config.get("text_config") or {}, config.get("vision_config") or {}
     try:
         image = int(vision.get("image_size", 224))
@@ -93,10 +107,11 @@ def _hugging_face(folder: Path) -> Checkpoint:
             embedding=int(config.get("projection_dim", 512)),
             image=image,
             patch=int(vision.get("patch_size", 32)),
-            eos=None if eos == 2 else eos,
+            eos=None if eos == 2 and kind == "clip" else eos,
             preprocess=read_preprocess(folder, image),
             state=floats(_hf_weights(folder)),
             folder=folder,
+            tokenizer="clip" if kind == "clip" else "library",
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{folder}: config.json or preprocessor_config.json is not a CLIP's ({error})") from None
@@ -127,7 +142,7 @@ def _hf_weights(folder: Path) -> Weights:
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
-    wanted = ["*.json", "*.txt", "model*.safetensors", "pytorch_model*.bin", "open_clip*"]
+    wanted = ["*.json", "*.txt", "*.model", "model*.safetensors", "pytorch_model*.bin", "open_clip*"]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # the hub client raises many types; to the user they mean the same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -11,19 +12,28 @@ from unsee.errors import InputError, ModelError
 from unsee.models.checkpoint_record import Checkpoint, TowerSizes
 from unsee.models.checkpoints import read_checkpoint
 from unsee.models.features import FeatureCache
-from unsee.models.local import LocalModel
+from unsee.models.library import load_tokenizer
+from unsee.models.local import LocalModel, Tokenizer
+from unsee.models.resnet import ResNetEncoder
 from unsee.models.text_tower import Layer, TextTower
 from unsee.models.tokenizers import find_tokenizer
 from unsee.models.vision import VisionTransformer
 from unsee.models.weights import Weights
 
+GPUS = {"cuda": torch.cuda, "mps": torch.backends.mps}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def load_clip(name: str, cache: FeatureCache | None = None, device: str = "cpu", dtype: str = "float32") -> LocalModel:
-    """Loads the CLIP of this name or path. Half precision is for GPUs: on a CPU it is slower or unsupported."""
+def load_clip(
+    name: str,
+    cache: FeatureCache | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    folder: Path | None = None,
+) -> LocalModel:
+    """Loads the CLIP of this name or path, or in this folder. Half precision is for GPUs."""
     check_device(device, dtype)
-    checkpoint = read_checkpoint(name)
+    checkpoint = read_checkpoint(name if folder is None else str(folder))
     return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
 
 
@@ -32,13 +42,10 @@ def check_device(device: str, dtype: str) -> None:
     if dtype not in DTYPES:
         raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
     if device == "cpu" and dtype != "float32":
-        raise InputError(f"{dtype} needs a GPU (device 'cuda'); on a CPU use float32")
-    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise InputError(f"device {device!r} is not there; this machine has: cpu" + _cuda())
-
-
-def _cuda() -> str:
-    return ", cuda" if torch.cuda.is_available() else ""
+        raise InputError(f"{dtype} needs a GPU (device 'cuda' or 'mps'); on a CPU use float32")
+    there = ["cpu", *(kind for kind, module in GPUS.items() if module.is_available())]
+    if device.partition(":")[0] not in there:
+        raise InputError(f"device {device!r} is not there; this machine has: {', '.join(there)}")
 
 
 def from_checkpoint(
@@ -49,8 +56,8 @@ def from_checkpoint(
     dtype: torch.dtype = torch.float32,
 ) -> LocalModel:
     """Makes a model of a checkpoint that was read and checked."""
-    tokenizer = find_tokenizer(checkpoint.folder, checkpoint.vocabulary)
-    if max(tokenizer.sos, tokenizer.eot) >= checkpoint.vocabulary:
+    tokenizer = _tokenizer(checkpoint)
+    if max(tokenizer.sos or 0, tokenizer.eot) >= checkpoint.vocabulary:
         raise ModelError(f"{checkpoint.source}: the tokenizer has more tokens than the model's {checkpoint.vocabulary}")
     if checkpoint.eos is not None and checkpoint.eos != tokenizer.eot:
         raise ModelError(
@@ -58,8 +65,18 @@ def from_checkpoint(
         )
     tower = text_tower(checkpoint.state, checkpoint.text, device, dtype)
     scale = math.exp(float(checkpoint.state["logit_scale"]))
-    vision = VisionTransformer(checkpoint, device, dtype)
+    kind = VisionTransformer if checkpoint.resnet is None else ResNetEncoder
+    vision = kind(checkpoint, device, dtype)
     return LocalModel(name, tower, tokenizer, vision, scale, cache, reads_highest=checkpoint.eos is None)
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    if checkpoint.tokenizer == "clip" or checkpoint.folder is None:
+        return find_tokenizer(checkpoint.folder, checkpoint.vocabulary)
+    found = load_tokenizer(checkpoint.folder)
+    if found.sos is None:
+        raise ModelError(f"{checkpoint.source}: its tokenizer puts no start token before a text")
+    return found
 
 
 def text_tower(state: Weights, sizes: TowerSizes, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TextTower:

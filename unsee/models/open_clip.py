@@ -15,6 +15,7 @@ from unsee.errors import ModelError
 from unsee.models.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Checkpoint, Preprocess, TowerSizes, read_json
 from unsee.models.weights import Weights, floats, read_weights
 
+CONFIG = "open_clip_config.json"
 # Vision head width, then what the weights must have: vision width and patch size.
 ARCHITECTURES: dict[str, tuple[int, int, int]] = {
     "ViT-B-32": (64, 768, 32),
@@ -34,16 +35,11 @@ def read_openai_file(path: Path) -> Checkpoint:
 
 def read_open_clip_folder(folder: Path) -> Checkpoint:
     """The checkpoint in a folder with `open_clip_config.json`."""
-    config = read_json(folder / "open_clip_config.json")
+    config = read_json(folder / CONFIG)
     model = config.get("model_cfg", {})
     vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
-    _refuse_unusual(folder / "open_clip_config.json", vision, text)
-    for stem in ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin"):
-        if (folder / stem).is_file():
-            weights = folder / stem
-            break
-    else:
-        raise ModelError(f"{folder}: no open_clip_model.safetensors or open_clip_pytorch_model.bin")
+    _refuse_unusual(folder / CONFIG, vision, text)
+    weights = find_weights(folder)
     found = _from_openai_names(
         str(weights),
         read_weights(weights),
@@ -56,10 +52,18 @@ def read_open_clip_folder(folder: Path) -> Checkpoint:
         if key in vision and int(vision[key]) != have:
             raise ModelError(f"{weights}: vision {key} is {have}, open_clip_config.json says {vision[key]}")
     settings = config.get("preprocess_cfg") or {}
-    return replace(found, preprocess=_open_clip_preprocess(folder / "open_clip_config.json", settings, found.image))
+    return replace(found, preprocess=settings_to_preprocess(folder / CONFIG, settings, found.image))
 
 
-def _open_clip_preprocess(path: Path, settings: Mapping[str, Any], image: int) -> Preprocess:
+def find_weights(folder: Path) -> Path:
+    """The weights file of an OpenCLIP folder."""
+    for stem in ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin"):
+        if (folder / stem).is_file():
+            return folder / stem
+    raise ModelError(f"{folder}: no open_clip_model.safetensors or open_clip_pytorch_model.bin")
+
+
+def settings_to_preprocess(path: Path, settings: Mapping[str, Any], image: int) -> Preprocess:
     """OpenCLIP's `preprocess_cfg`. Its `size` is ignored: OpenCLIP, too, uses the model's image size."""
 
     def refuse(key: str, wanted: str) -> ModelError:
@@ -114,23 +118,62 @@ def architecture_names() -> list[str]:
 
 def _refuse_unusual(path: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> None:
     """Raises ModelError for architectures that are not plain CLIP."""
-    unusual = {
-        "vision_cfg.timm_model_name": vision.get("timm_model_name"),
-        "vision_cfg.attentional_pool": vision.get("attentional_pool"),
-        "vision_cfg.no_ln_pre": vision.get("no_ln_pre"),
-        "vision_cfg.ls_init_value": vision.get("ls_init_value"),
-        "vision_cfg.layers": vision.get("layers") if isinstance(vision.get("layers"), list) else None,
-        "vision_cfg.pool_type": vision.get("pool_type") if vision.get("pool_type") != "tok" else None,
-        "text_cfg.hf_model_name": text.get("hf_model_name"),
-        "text_cfg.hf_tokenizer_name": text.get("hf_tokenizer_name"),
-        "text_cfg.no_causal_mask": text.get("no_causal_mask"),
-        "text_cfg.embed_cls": text.get("embed_cls"),
-        "text_cfg.ls_init_value": text.get("ls_init_value"),
-        "text_cfg.pool_type": text.get("pool_type") if text.get("pool_type") != "argmax" else None,
-    }
+    refuse_unusual_text(path, text)
+    _refuse(
+        path,
+        {
+            "vision_cfg.timm_model_name": vision.get("timm_model_name"),
+            "vision_cfg.attentional_pool": vision.get("attentional_pool"),
+            "vision_cfg.no_ln_pre": vision.get("no_ln_pre"),
+            "vision_cfg.ls_init_value": vision.get("ls_init_value"),
+            "vision_cfg.layers": vision.get("layers") if isinstance(vision.get("layers"), list) else None,
+            "vision_cfg.pool_type": vision.get("pool_type") if vision.get("pool_type") != "tok" else None,
+        },
+    )
+
+
+def refuse_unusual_text(path: Path, text: Mapping[str, Any]) -> None:
+    """Raises ModelError for text towers that are not CLIP's."""
+    _refuse(
+        path,
+        {
+            "text_cfg.hf_model_name": text.get("hf_model_name"),
+            "text_cfg.hf_tokenizer_name": text.get("hf_tokenizer_name"),
+            "text_cfg.no_causal_mask": text.get("no_causal_mask"),
+            "text_cfg.embed_cls": text.get("embed_cls"),
+            "text_cfg.ls_init_value": text.get("ls_init_value"),
+            "text_cfg.pool_type": text.get("pool_type") if text.get("pool_type") != "argmax" else None,
+        },
+    )
+
+
+def _refuse(path: Path, unusual: Mapping[str, Any]) -> None:
     for key, value in unusual.items():
         if value:
             raise ModelError(f"{path}: {key} = {value!r} is not plain CLIP with a ViT; it cannot be loaded")
+
+
+def read_text_sizes(source: str, state: Weights, quick_gelu: bool, heads: int | None) -> tuple[Weights, TowerSizes]:
+    """The text tower alone: its weights under Hugging Face's names, and its sizes."""
+    text = {key: value for key, value in state.items() if not key.startswith("visual.")}
+    _check_axes(source, text, _AXES)
+    width = text["token_embedding.weight"].shape[1]
+    sizes = _sizes(text, "transformer.resblocks.", width, heads or max(1, width // 64), quick_gelu)
+    return _renamed(text), sizes
+
+
+def _check_axes(source: str, state: Weights, wanted: Mapping[str, int]) -> None:
+    for key, axes in wanted.items():
+        if key not in state:
+            raise ModelError(f"{source}: not a CLIP checkpoint: {key} is missing")
+        if state[key].ndim != axes:
+            raise ModelError(f"{source}: {key} has shape {tuple(state[key].shape)}, expected {axes} axes")
+
+
+def _sizes(state: Weights, prefix: str, width: int, heads: int, quick_gelu: bool) -> TowerSizes:
+    depth = len({key.split(".")[prefix.count(".")] for key in state if key.startswith(prefix)})
+    hidden = state[f"{prefix}0.mlp.c_fc.weight"].shape[0]
+    return TowerSizes(width, depth, heads, hidden, "quick_gelu" if quick_gelu else "gelu")
 
 
 def _from_openai_names(
@@ -142,27 +185,25 @@ def _from_openai_names(
 ) -> Checkpoint:
     """A checkpoint of weights with OpenAI's names; sizes come from the weights' shapes."""
     state = {key.removeprefix("text.") if key.startswith("text.") else key: value for key, value in state.items()}
-    if "visual.layer1.0.conv1.weight" in state:
-        raise ModelError(f"{source}: a CLIP with a ResNet image tower; only ViT models are supported")
-    for key, axes in _AXES.items():
-        if key not in state:
-            raise ModelError(f"{source}: not a CLIP checkpoint: {key} is missing")
-        if state[key].ndim != axes:
-            raise ModelError(f"{source}: {key} has shape {tuple(state[key].shape)}, expected {axes} axes")
-    vision_width, patch = state["visual.conv1.weight"].shape[0], state["visual.conv1.weight"].shape[-1]
+    resnet = "visual.layer1.0.conv1.weight" in state
+    _check_axes(source, state, _AXES | (_RESNET_AXES if resnet else _VIT_AXES))
     text_width = state["token_embedding.weight"].shape[1]
-    image = patch * math.isqrt(state["visual.positional_embedding"].shape[0] - 1)
-    activation = "quick_gelu" if quick_gelu else "gelu"
 
-    def sizes(prefix: str, width: int, heads: int) -> TowerSizes:
-        depth = len({key.split(".")[n] for key in state if key.startswith(prefix)}) if (n := prefix.count(".")) else 0
-        hidden = state[f"{prefix}0.mlp.c_fc.weight"].shape[0]
-        return TowerSizes(width, depth, heads, hidden, activation)
-
+    tower: Weights | None = None
+    if resnet:
+        width, patch = state["visual.layer1.0.conv1.weight"].shape[0], RESNET_STRIDE
+        image = patch * math.isqrt(state["visual.attnpool.positional_embedding"].shape[0] - 1)
+        vision = TowerSizes(width, 0, max(1, width * 32 // vision_head), 0, "relu")
+        tower = {key.removeprefix("visual."): value for key, value in state.items() if key.startswith("visual.")}
+        state = {key: value for key, value in state.items() if not key.startswith("visual.")}
+    else:
+        width, patch = state["visual.conv1.weight"].shape[0], state["visual.conv1.weight"].shape[-1]
+        image = patch * math.isqrt(state["visual.positional_embedding"].shape[0] - 1)
+        vision = _sizes(state, "visual.transformer.resblocks.", width, max(1, width // vision_head), quick_gelu)
     return Checkpoint(
         source=source,
-        text=sizes("transformer.resblocks.", text_width, text_heads or max(1, text_width // 64)),
-        vision=sizes("visual.transformer.resblocks.", vision_width, max(1, vision_width // vision_head)),
+        text=_sizes(state, "transformer.resblocks.", text_width, text_heads or max(1, text_width // 64), quick_gelu),
+        vision=vision,
         vocabulary=state["token_embedding.weight"].shape[0],
         positions=state["positional_embedding"].shape[0],
         embedding=state["text_projection"].shape[-1],
@@ -171,19 +212,24 @@ def _from_openai_names(
         eos=None,
         preprocess=Preprocess(image, image, crop_rounding="even"),
         state=floats(_renamed(state)),
+        resnet=None if tower is None else floats(tower),
     )
 
 
 _AXES = {  # of the weights whose shapes give the sizes
-    "visual.conv1.weight": 4,
-    "visual.positional_embedding": 2,
-    "visual.proj": 2,
     "token_embedding.weight": 2,
     "positional_embedding": 2,
     "text_projection": 2,
     "transformer.resblocks.0.mlp.c_fc.weight": 2,
+}
+_VIT_AXES = {
+    "visual.conv1.weight": 4,
+    "visual.positional_embedding": 2,
+    "visual.proj": 2,
     "visual.transformer.resblocks.0.mlp.c_fc.weight": 2,
 }
+_RESNET_AXES = {"visual.layer1.0.conv1.weight": 4, "visual.attnpool.positional_embedding": 2}
+RESNET_STRIDE = 32  # pixels per position of a ResNet's attention
 _RENAMED = {
     "token_embedding.weight": "text_model.embeddings.token_embedding.weight",
     "positional_embedding": "text_model.embeddings.position_embedding.weight",

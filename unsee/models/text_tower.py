@@ -17,17 +17,17 @@ baselines need gradients) and in inference mode.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.errors import InputError
+from unsee.settings import POSITIONS
 
 CHUNK_BYTES = 64 * 2**20  # of one step; also about where larger batches stop being faster on a CPU
 BLOCK_ROWS = 64  # of names that attend together; more hide more from one another, fewer make small products
-POSITIONS = ("end", "middle", "front")  # of the class name among the contexts
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +67,50 @@ class TextTower:
         """How many positions a text may have, start and end tokens included."""
         return self.positions.shape[0]
 
+    @property
+    def causal(self) -> bool:
+        """Ids after the end token cannot matter."""
+        return True
+
+    @property
+    def recipe(self) -> str:
+        """What changes answers besides the weights."""
+        return f"{self.heads}|{self.activation}|{self.eps}"
+
     def tensors(self) -> list[Tensor]:
         """Every weight, for fingerprints and for methods that train them."""
         own = [self.tokens, self.positions, *self.norm, self.projection]
         return own + [t for layer in self.layers for t in layer.tensors()]
 
-    def bind(self, suffixes: Sequence[Sequence[int]], sos: int, position: str = "end") -> BoundText:
+    def trainable_copy(self) -> TextTower:
+        """A copy whose weights can be trained without changing the original."""
+
+        def free(t: Tensor) -> Tensor:
+            return t.detach().clone().requires_grad_()
+
+        def pair(p: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return free(p[0]), free(p[1])
+
+        def layer(x: Layer) -> Layer:
+            return Layer(pair(x.norm1), pair(x.qkv), pair(x.out), pair(x.norm2), pair(x.fc1), pair(x.fc2))
+
+        return replace(
+            self,
+            tokens=free(self.tokens),
+            positions=free(self.positions),
+            layers=tuple(layer(x) for x in self.layers),
+            norm=pair(self.norm),
+            projection=free(self.projection),
+        )
+
+    def bind(
+        self, suffixes: Sequence[Sequence[int]], sos: int | None, position: str = "end", tails: Sequence[int] = ()
+    ) -> BoundText:
         """The tower bound to class names. suffixes: the ids of `<class name>. [EOT]`, cut after EOT."""
         if position not in POSITIONS:
             raise InputError(f"the class position is one of {', '.join(POSITIONS)}, not {position!r}")
+        if sos is None:
+            raise InputError("CLIP's text tower needs a start token, and this tokenizer has none")
         return BoundText(self, tuple(tuple(s) for s in suffixes), sos, position)
 
     def encode(self, texts: Sequence[Sequence[int]]) -> Tensor:

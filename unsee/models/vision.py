@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 from unsee.errors import ModelError
 from unsee.images import BACKGROUND, as_rgb
@@ -71,6 +72,24 @@ def _padded(image: Image.Image, how: Preprocess) -> Image.Image:
     return square
 
 
+@runtime_checkable
+class TorchEncoder(Protocol):
+    """An image encoder in torch: its weights can be trained."""
+
+    model: torch.nn.Module
+
+    def prepare(self, image: Image.Image) -> Any: ...
+    def embed(self, prepared: Sequence[Any]) -> Tensor:
+        """Normalised image embeddings, in float32; gradients reach the weights. -> (n, E)."""
+
+
+def as_floats(encoder: TorchEncoder, prepared: Sequence[Any]) -> Floats:
+    """The embeddings without gradients, as an array. -> (n, E)."""
+    with torch.inference_mode():
+        found: Floats = encoder.embed(prepared).cpu().numpy()
+        return found
+
+
 class VisionTransformer:
     """The image tower of a checkpoint, run by `transformers`."""
 
@@ -112,13 +131,14 @@ class VisionTransformer:
     def prepare(self, image: Image.Image) -> Floats:
         return preprocess(image, self.how)
 
+    def embed(self, prepared: Sequence[Any]) -> Tensor:
+        """Normalised image embeddings, in float32. -> (n, E)."""
+        pixels = torch.from_numpy(np.stack(prepared)).to(self.device, self.dtype)
+        return torch.nn.functional.normalize(self.model(pixel_values=pixels).image_embeds.float(), dim=-1)
+
     def encode(self, prepared: Sequence[Any]) -> Floats:
         """Normalised image embeddings. -> (n, E)."""
-        with torch.inference_mode():
-            pixels = torch.from_numpy(np.stack(prepared)).to(self.device, self.dtype)
-            embeds = self.model(pixel_values=pixels).image_embeds.float()
-            found: Floats = torch.nn.functional.normalize(embeds, dim=-1).cpu().numpy()
-            return found
+        return as_floats(self, prepared)
 
 
 def _image_weights(checkpoint: Checkpoint) -> Weights:

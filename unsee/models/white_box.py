@@ -53,11 +53,18 @@ class ClassEmbeddings:
     """
 
     def __init__(
-        self, model: LocalModel, class_names: Sequence[str], template: str, tuned: Sequence[str] | None = None
+        self,
+        model: LocalModel,
+        class_names: Sequence[str],
+        template: str,
+        tuned: Sequence[str] | None = None,
+        position: str = "end",
     ) -> None:
         self._tokens = model.tower.tokens
         self._text: ClassText = (
-            model.bind_names(class_names) if tuned is None else MixedText(model, class_names, tuned, template)
+            model.bind_names(class_names, position)
+            if tuned is None
+            else MixedText(model, class_names, tuned, template, position)
         )
         self.before = class_embeddings(model, class_names, template)  # (C, E)
 

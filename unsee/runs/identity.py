@@ -15,7 +15,7 @@ from unsee import versions
 from unsee.errors import RunError
 from unsee.methods.task import Task
 from unsee.runs.records import ConfigRecord, DataRecord, ModelRecord, Record, SplitRecord
-from unsee.settings import EXTENDABLE, Value
+from unsee.settings import ADDED, EXTENDABLE, Value
 from unsee.types import Data
 
 
@@ -38,7 +38,7 @@ class RunIdentity(Record):
     def difference(self, other: RunIdentity) -> str | None:
         """The first thing in which another identity differs, in words; None if it does not."""
         for name in sorted({*self.settings, *other.settings}):
-            mine, theirs = self.settings.get(name), other.settings.get(name)
+            mine, theirs = (one.settings.get(name, ADDED.get(name)) for one in (self, other))
             if mine != theirs:
                 return f"{name} was {mine!r}, now it is {theirs!r}"
         if self.forget != other.forget:
@@ -82,6 +82,9 @@ def describe_run(task: Task) -> ConfigRecord:
 def identify(config: ConfigRecord) -> RunIdentity:
     """The identity of the run with this config."""
     settings = {name: value for name, value in config.settings.as_dict().items() if name not in EXTENDABLE}
+    for name, value in ADDED.items():
+        if settings[name] == value:
+            del settings[name]
     return RunIdentity(
         settings=settings,
         forget=config.forget,

@@ -20,7 +20,7 @@ from unsee.images import Anything, as_images
 from unsee.methods.serving import serve
 from unsee.models.black_box import BlackBox, BoundImages, TakesPrompts, bind
 from unsee.runs.records import PromptCard, read_record, write_record
-from unsee.settings import SERVED_AS
+from unsee.settings import POSITIONS, SERVED_AS
 from unsee.types import Floats
 
 WEIGHTS, CARD = "prompt.safetensors", "prompt.json"
@@ -48,6 +48,7 @@ class Prompt:
     template: str = TEMPLATE
     applies_to: tuple[str, ...] | None = None  # names that the contexts apply to; the others stay under the template
     serve: str = "as-is"  # what is done to answers before they leave
+    position: str = "end"  # of the class name: behind the contexts, in the "middle" of them, or in "front"
 
     def save(self, folder: str | Path) -> None:
         """Writes prompt.safetensors and prompt.json."""
@@ -60,8 +61,10 @@ class Prompt:
     def card(self, sha256: str = "") -> PromptCard:
         """What a user of the prompt needs to know."""
         m, width = self.contexts.shape
+        words = [f"ctx_{i + 1}" for i in range(m)]
+        words.insert({"end": m, "middle": m // 2, "front": 0}[self.position], "<class name>")
         return PromptCard(
-            prompt=f"[SOS] {' '.join(f'ctx_{i + 1}' for i in range(m))} <class name>. [EOT]",
+            prompt=f"[SOS] {' '.join(words)}. [EOT]",
             contexts=m,
             width=width,
             class_names=self.class_names,
@@ -72,6 +75,7 @@ class Prompt:
             sha256=sha256,
             applies_to=self.applies_to,
             serve=None if self.serve == "as-is" else self.serve,
+            position=None if self.position == "end" else self.position,
         )
 
     def check(self, model: BlackBox) -> None:
@@ -100,7 +104,8 @@ class Prompt:
 
     def unserved(self, bound: BoundImages) -> Floats:
         """The model's own answers under the prompt, before the rule. -> (n, C)."""
-        found: Floats = bound.apply_to(self.applies_to, self.template).confidences(self.contexts[None])[0]
+        ready = bound.at(self.position).apply_to(self.applies_to, self.template)
+        found: Floats = ready.confidences(self.contexts[None])[0]
         return found
 
     def classify(self, model: BlackBox, images: Anything, top: int = 3) -> list[Answer]:
@@ -146,6 +151,8 @@ def load_prompt(folder: str | Path) -> Prompt:
     rule = card.serve or "as-is"
     if rule not in SERVED_AS:
         raise RunError(f"{folder / CARD}: serve is one of {', '.join(SERVED_AS)}, not {rule!r}")
-    return Prompt(
-        contexts, card.class_names, card.forget, card.model, card.model_fingerprint, card.template, named, rule
-    )
+    position = card.position or "end"
+    if position not in POSITIONS:
+        raise RunError(f"{folder / CARD}: position is one of {', '.join(POSITIONS)}, not {position!r}")
+    own = card.class_names, card.forget, card.model, card.model_fingerprint, card.template
+    return Prompt(contexts, *own, named, rule, position)

@@ -197,12 +197,13 @@ class PromptCard(Record):
     sha256: str  # of prompt.safetensors
     applies_to: tuple[str, ...] | None = None  # names that the contexts apply to; left out where that is all of them
     serve: str | None = None  # what is done to answers before they leave; left out where that is nothing
+    position: str | None = None  # of the class name among the contexts; left out where that is behind them
 
     @model_serializer(mode="wrap")
     def _leave_out_all(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without applies_to and serve where they are None: the file is then the same as that of earlier versions."""
+        """Without what is None of these three: the file is then the same as that of earlier versions."""
         found: dict[str, Any] = dump(self)
-        return {k: v for k, v in found.items() if v is not None or k not in ("applies_to", "serve")}
+        return {k: v for k, v in found.items() if v is not None or k not in ("applies_to", "serve", "position")}
 
 
 RECORDS: dict[str, type[Record]] = {

@@ -248,6 +248,8 @@ class Service:
         check_template(card.template, self.limits)
         if card.applies_to is not None and (not card.applies_to or not set(card.applies_to) <= set(names)):
             raise Refused(422, "card", "applies_to must name some of class_names")
+        if card.position is not None:
+            raise Refused(422, "card", "position: this service puts class names behind the contexts only")
         if card.serve is not None and card.serve not in SERVED_AS:
             raise Refused(422, "card", f"serve must be one of {', '.join(SERVED_AS)}")
         contexts = check_contexts(message.arrays.get(CONTEXTS), self.model.card, self.limits, dims=2)
