@@ -27,6 +27,7 @@ def small():
         yield
 
 
+@pytest.mark.slow
 def test_every_way_is_timed_on_the_same_question(capsys):
     found = measure([BenchSize(2, 2, 3)])
     (row,) = found["settings"]

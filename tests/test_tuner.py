@@ -261,9 +261,11 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=pytest.mark.slow) if m in ("coop-params", "finetune") else m for m in RUNS]
-)
+# `tests/runs/test_thousand_resumes.py` stops these by default; two others are long.
+ELSEWHERE = ["lcs", "bbt-sep", "bbt-vkd", "cbbt", "cbbt-own", "zip", "coop", "c-emb", "coop-params", "finetune"]
+
+
+@pytest.mark.parametrize("method", [pytest.param(m, marks=pytest.mark.slow) if m in ELSEWHERE else m for m in RUNS])
 def test_any_method_interrupted_and_resumed_ends_with_the_same_answers(model, data, tmp_path, method):
     settings = SHORT | {"population": 1 if METHODS[method].settings.get("search") == "gradient" else 8}
     if method == "scratch-resnet18":

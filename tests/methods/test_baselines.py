@@ -27,7 +27,7 @@ def weights_of(model):
     return [t.detach().clone() for t in model.tower.tensors()] + vision
 
 
-@pytest.mark.parametrize("method", ["finetune", "coop-params"])
+@pytest.mark.parametrize("method", ["finetune", pytest.param("coop-params", marks=pytest.mark.slow)])
 def test_training_weights_never_touches_the_users_model(model, data, method):
     before, fingerprint = weights_of(model), model.card.fingerprint
     tuner = PromptTuner(FORGET, method, **SHORT, weight_rate=1e-3).fit(model, data)

@@ -167,7 +167,7 @@ def test_open_clip_weights_with_the_text_tower_apart_load_to_the_same_logits(qui
 
 
 @pytest.mark.parametrize(("architecture", "activation"), [("ViT-B-32", "gelu"), ("ViT-B-32-quickgelu", "quick_gelu")])
-@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
+@pytest.mark.parametrize("name", [pytest.param("weights.pt", marks=pytest.mark.slow), "weights.safetensors"])
 def test_a_named_architecture_and_its_weights_load_to_the_same_logits(tmp_path, architecture, activation, name):
     model = clip(activation, wide=True)
     model.save_pretrained(tmp_path)

@@ -99,9 +99,9 @@ def worst(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize(
     ("size", "activation", "m", "length"),
     [
-        ("base", "quick_gelu", 1, 12),
+        pytest.param("base", "quick_gelu", 1, 12, marks=pytest.mark.slow),
         ("base", "quick_gelu", 4, 77),
-        ("base", "quick_gelu", 16, 26),
+        pytest.param("base", "quick_gelu", 16, 26, marks=pytest.mark.slow),
         pytest.param("large", "gelu", 1, 12, marks=pytest.mark.slow),
         pytest.param("large", "gelu", 4, 16, marks=pytest.mark.slow),
         pytest.param("large", "gelu", 16, 26, marks=pytest.mark.slow),

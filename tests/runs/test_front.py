@@ -136,7 +136,7 @@ def test_what_cannot_be_picked_is_said_in_one_line(model, data, tmp_path):
 @pytest.mark.slow
 def test_a_picked_prompt_keeps_on_test_images_what_was_asked_for(tmp_path, demo_features):
     model, data = unsee.load_model("mini", cache=unsee.FeatureCache(demo_features)), unsee.load_data("demo")
-    forget, asked = data.class_names[:4], 0.94  # within reach of every run, and not at the edge of what they reach
+    forget, asked = data.class_names[:4], 0.93  # within reach of every run, and not at the edge of what they reach
     for seed in range(10):
         run = tmp_path / f"run{seed}"
         fitted = unsee.PromptTuner(forget, seed=seed).fit(model, data, out=run)

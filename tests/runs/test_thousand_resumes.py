@@ -118,7 +118,7 @@ UNTUNED = [name for name, method in METHODS.items() if method.settings.get("iter
 STOPPED = [name for name in METHODS if name not in UNTUNED]
 
 
-# A sample: one of each kind of search. `tests/test_tuner.py` interrupts every method once.
+# A sample: one of each kind of search. `tests/test_tuner.py` interrupts the others once.
 @pytest.mark.parametrize("method", ["lcs", "bbt-sep", "bbt-vkd", "cbbt", "cbbt-own", "zip", "coop", "c-emb"])
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(model, data, tmp_path, method):
     check(model, data, tmp_path, method, trials=1)
