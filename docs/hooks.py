@@ -21,6 +21,7 @@ PARTS = (
     "training/*.jsonl",
 )
 LINK = re.compile(r"\]\(\.\./")
+BACK = re.compile(r"\]\(((?:\.\./)*)docs/")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -33,5 +34,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Points links that leave docs/ at them."""
-    return markdown if page.file.src_uri.startswith(REPOSITORY) else LINK.sub(f"]({REPOSITORY}/", markdown)
+    """Points links that leave docs/ at them, and theirs into docs/ at the pages."""
+    if page.file.src_uri.startswith(REPOSITORY):
+        return BACK.sub(r"](\1../", markdown)
+    return LINK.sub(f"]({REPOSITORY}/", markdown)
