@@ -90,7 +90,7 @@ def replace(path, content):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["python", "sheets", pytest.param("binary", marks=pytest.mark.slow)])
 def test_every_form_gives_the_same_images_labels_and_names(form, written, tmp_path, pixels, labels, seals):
     written(form, tmp_path)
     assert cifar.find_cifar10(tmp_path) == form

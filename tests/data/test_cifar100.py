@@ -81,7 +81,7 @@ def binary_form(planes, labels, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("form", ["python", "binary"])
+@pytest.mark.parametrize("form", ["python", pytest.param("binary", marks=pytest.mark.slow)])
 def test_both_official_forms_give_the_fine_labels_and_the_same_pixels(form, request, planes, labels):
     folder = request.getfixturevalue(f"{form}_form")
     assert find_cifar100(folder) == form
@@ -96,6 +96,7 @@ def test_both_official_forms_give_the_fine_labels_and_the_same_pixels(form, requ
     assert data.train.source.key(7) == "train[7]"
 
 
+@pytest.mark.slow
 def test_the_python_files_are_held_to_their_checksums(python_form):
     data = load_cifar100(python_form)
     with pytest.raises(DataError, match=r"test: is not CIFAR-100's \(its md5 is not f0ef6b0ae62326f3"):

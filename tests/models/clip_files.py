@@ -49,6 +49,11 @@ OUTSIDE = {
 }
 
 
+def few(default: int, *cases):
+    """Cases of a test that write a whole checkpoint each: some by default, the others are slow."""
+    return [*cases[:default], *(pytest.param(*case, marks=pytest.mark.slow) for case in cases[default:])]
+
+
 @cache
 def clip(activation: str = "quick_gelu", wide: bool = False):
     vision = WIDE if wide else VISION

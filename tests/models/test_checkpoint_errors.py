@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.models.clip_files import (
     answers,
+    few,
     refusal,
     write_open_clip,
     write_torchscript,
@@ -73,7 +74,8 @@ def test_a_missing_shard_is_named(quick, folder):
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [
+    few(
+        3,
         ("visual.conv1.weight", "visual.conv1.weight is missing"),
         ("text_projection", "text_projection is missing"),
         ("logit_scale", "logit_scale is missing"),
@@ -81,7 +83,7 @@ def test_a_missing_shard_is_named(quick, folder):
         ("visual.transformer.resblocks.0.attn.in_proj_weight", "self_attn.q_proj.weight is missing"),
         ("transformer.resblocks.0.mlp.c_fc.weight", "transformer.resblocks.0.mlp.c_fc.weight is missing"),
         ("visual.transformer.resblocks.0.mlp.c_fc.weight", "visual.transformer.resblocks.0.mlp.c_fc.weight is missing"),
-    ],
+    ),
 )
 def test_a_missing_tensor_is_named_in_an_openai_file(weights, tmp_path, key, said):
     torch.save({k: v for k, v in weights.items() if k != key}, tmp_path / "clip.pt")
@@ -92,7 +94,8 @@ def test_a_missing_tensor_is_named_in_an_openai_file(weights, tmp_path, key, sai
 
 @pytest.mark.parametrize(
     ("key", "spoil"),
-    [
+    few(
+        3,
         ("visual.conv1.weight", lambda t: t[0]),
         ("visual.proj", lambda t: t[:-1]),
         ("positional_embedding", lambda t: t[0]),
@@ -108,7 +111,7 @@ def test_a_missing_tensor_is_named_in_an_openai_file(weights, tmp_path, key, sai
         ("transformer.resblocks.1.attn.in_proj_weight", lambda t: t[0, 0]),
         ("visual.transformer.resblocks.0.mlp.c_fc.weight", lambda t: t[0, 0]),
         ("visual.transformer.resblocks.1.mlp.c_proj.bias", lambda t: t[:-1]),
-    ],
+    ),
 )
 def test_a_tensor_of_the_wrong_shape_is_refused_in_an_openai_file(weights, tmp_path, key, spoil):
     torch.save(weights | {key: spoil(weights[key]).clone()}, tmp_path / "clip.pt")

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.models.clip_files import (
     answers,
     clip,
+    few,
     openai_names,
     refusal,
     same_weights,
@@ -125,7 +126,8 @@ def with_preprocess(folder: Path, **settings) -> Path:
 
 @pytest.mark.parametrize(
     ("settings", "wanted"),
-    [
+    few(
+        3,
         ({}, {"mode": "shortest"}),
         ({"resize_mode": None, "interpolation": None}, {"mode": "shortest"}),
         ({"resize_mode": "longest", "fill_color": 127}, {"mode": "longest", "fill": 127}),
@@ -133,7 +135,7 @@ def with_preprocess(folder: Path, **settings) -> Path:
         ({"interpolation": "random"}, {"interpolation": "bicubic"}),  # random in training only, says open_clip
         ({"mean": 0.5, "std": 0.25}, {}),
         ({"size": [32, 32], "mode": "RGB"}, {}),
-    ],
+    ),
 )
 def test_open_clips_preprocessing_is_read(weights, tmp_path, settings, wanted):
     folder = with_preprocess(write_open_clip(tmp_path / "theirs", weights, "open_clip_model.safetensors"), **settings)
@@ -143,7 +145,8 @@ def test_open_clips_preprocessing_is_read(weights, tmp_path, settings, wanted):
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [
+    few(
+        3,
         ({"resize_mode": "crop"}, "preprocess_cfg.resize_mode is 'crop'; it must be shortest, longest or squash"),
         ({"interpolation": "nearest"}, "preprocess_cfg.interpolation is 'nearest'; it must be bicubic, bilinear or"),
         ({"fill_color": 300}, "preprocess_cfg.fill_color is 300; it must be a whole number from 0 to 255"),
@@ -152,7 +155,7 @@ def test_open_clips_preprocessing_is_read(weights, tmp_path, settings, wanted):
         ({"mean": [0.5, 0.5]}, "preprocess_cfg.mean is [0.5, 0.5]; it must be three numbers"),
         ({"std": "wide"}, "preprocess_cfg.std is 'wide'; it must be three numbers"),
         ({"std": 0}, "preprocess_cfg.std is 0; it must be above 0"),
-    ],
+    ),
 )
 def test_preprocessing_that_cannot_be_done_is_refused(weights, tmp_path, settings, said):
     folder = with_preprocess(write_open_clip(tmp_path / "theirs", weights, "open_clip_model.safetensors"), **settings)
