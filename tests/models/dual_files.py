@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
 
 from tests.tiny import NAMES
+from unsee.models.library import OLDEST
+
+modern = pytest.mark.skipif(
+    int(transformers.__version__.split(".")[0]) < OLDEST, reason=f"dual encoders need transformers {OLDEST}"
+)
 
 FAMILIES = ("siglip", "siglip2", "altclip", "chinese_clip", "align", "vision-text-dual-encoder", "metaclip_2")
 LONG_NAME = "three toed woodpecker of the far north"

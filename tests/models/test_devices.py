@@ -16,7 +16,7 @@ import torch
 from torch.fx.experimental import _config
 
 from tests import tiny
-from tests.models.dual_files import pixels, write
+from tests.models.dual_files import modern, pixels, write
 from tests.models.test_resnet import SMALL, checkpoint
 from tests.test_tuner import FORGET
 from unsee import InputError
@@ -29,6 +29,8 @@ from unsee.models.clip import GPUS, check_device
 from unsee.models.library_text import LibraryTower, token_table
 from unsee.models.proof import half_precision
 from unsee.models.white_box import ClassEmbeddings, answer_embeddings
+
+pytestmark = modern
 
 KINDS = ("clip", "siglip", "altclip", "resnet")
 

@@ -14,10 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.models.clip_files import refusal
-from tests.models.dual_files import FAMILIES, pixels, write
+from tests.models.dual_files import FAMILIES, modern, pixels, write
 from tests.models.test_checkpoint_safety import Touch
 from unsee.errors import MissingExtra
 from unsee.models import load_model
+
+pytestmark = modern
 
 QUICK = ["siglip", *(pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES[1:])]
 CODE = "from pathlib import Path\nPath({marker!r}).touch()\nclass Own: ...\n"

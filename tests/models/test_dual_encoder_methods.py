@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from tests import test_tuner
-from tests.models.dual_files import write
+from tests.models.dual_files import modern, write
 from unsee.cli import main
 from unsee.methods.learners import trainable_copy
 from unsee.models import load_model
+
+pytestmark = modern
 
 CHEAP = [("siglip", "lcs"), ("altclip", "coop")]
 PAIRS = [(family, method) for family in ("siglip", "altclip") for method in test_tuner.RUNS]

@@ -10,12 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.models.dual_files import FAMILIES, LONG_NAME, NAMES, pixels, write
+from tests.models.dual_files import FAMILIES, LONG_NAME, NAMES, modern, pixels, write
 from unsee.errors import InputError
 from unsee.models import load_model
 from unsee.models.library import DUAL_ENCODERS
 from unsee.models.library_text import LibraryTower
 from unsee.models.text_tower import TextTower
+
+pytestmark = modern
 
 CLASSES = (*NAMES, LONG_NAME)
 REST = [family for family in FAMILIES if family not in ("siglip", "altclip")]

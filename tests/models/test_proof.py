@@ -13,11 +13,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tests.models.clip_files import clip, openai_names, write_open_clip, write_torchscript
-from tests.models.dual_files import FAMILIES, write
+from tests.models.dual_files import FAMILIES, modern, write
 from unsee.cli import main
 from unsee.models import load_model
 from unsee.models.proof import compare, prove
 from unsee.models.reference import open_reference
+
+pytestmark = modern
 
 REST = [family for family in FAMILIES if family != "altclip"]
 

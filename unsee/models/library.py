@@ -41,6 +41,7 @@ DUAL_ENCODERS = {
 PAIRED_TEXT = ("bert", "roberta", "xlm-roberta", "camembert", "clip_text_model")
 PREPARING = ("preprocessor_config.json", "processor_config.json")
 CONFIGS = ("config.json", "tokenizer_config.json", *PREPARING)
+OLDEST = 5  # release of the library whose own classes are used
 VOLATILE = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 FOREIGN = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation", "custom_pipelines")
 
@@ -134,20 +135,20 @@ def _load(folder: Path, device: str, dtype: torch.dtype, whole: bool) -> Loaded:
     import transformers
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
-    modern = int(transformers.__version__.split(".")[0]) >= 5
+    if int(transformers.__version__.split(".")[0]) < OLDEST:
+        have = transformers.__version__
+        raise ModelError(f"{folder}: needs transformers {OLDEST} or newer, not {have}; pip install -U transformers")
     safe = {"local_files_only": True, "trust_remote_code": False}
-    # Pillow prepares the images, whether or not torchvision is there: answers must not depend on it.
-    pillow: dict[str, Any] = {"backend": "pil"} if modern else {"use_fast": False}
-    given: dict[str, Any] = {"dtype" if modern else "torch_dtype": dtype}
     tokenizer = images = None
     with quiet():
         model, info = AutoModel.from_pretrained(
-            folder, **safe, **given, weights_only=True, output_loading_info=True, ignore_mismatched_sizes=True
+            folder, **safe, dtype=dtype, weights_only=True, output_loading_info=True, ignore_mismatched_sizes=True
         )
         if whole or any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json")):
             tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
         if whole or any((folder / name).is_file() for name in PREPARING):
-            images = AutoImageProcessor.from_pretrained(folder, **safe, **pillow)
+            # Pillow prepares the images, whether or not torchvision is there: answers must not depend on it.
+            images = AutoImageProcessor.from_pretrained(folder, **safe, backend="pil")
     _check_fit(folder, info)
     return Loaded(model.to(device).eval().requires_grad_(False), tokenizer, images)
 
