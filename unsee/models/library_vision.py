@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from unsee.images import BACKGROUND, as_rgb
 from unsee.models.library_text import features_of
-from unsee.models.vision import as_floats
+from unsee.models.vision import as_floats, fingerprint
 from unsee.types import Floats
 from unsee.versions import FEATURE_EPOCH
 
@@ -29,10 +28,7 @@ class LibraryVision:
         self.device = device
         self.dtype = dtype
         settings = f"epoch {FEATURE_EPOCH}|on {BACKGROUND}|{dtype}|{recipe}"
-        digest = hashlib.blake2b(settings.encode(), digest_size=16)
-        for name, weight in sorted(model.state_dict().items()):
-            digest.update(f"|{name}{tuple(weight.shape)}|".encode() + weight.float().cpu().numpy().tobytes())
-        self.fingerprint = digest.hexdigest()
+        self.fingerprint = fingerprint(settings, {key: weight.float() for key, weight in model.state_dict().items()})
 
     def prepare(self, image: Image.Image) -> Mapping[str, Any]:
         """What the image tower takes, for one image: pixels, and for NaFlex also their mask and shape."""

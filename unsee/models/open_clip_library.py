@@ -7,21 +7,16 @@ CLIP's runs through the fast one; one that looks both ways (some MobileCLIPs) ru
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 
 from unsee.errors import MissingExtra, ModelError
-from unsee.images import BACKGROUND
 from unsee.models.checkpoint_record import Preprocess, read_json
 from unsee.models.clip import text_tower
 from unsee.models.features import FeatureCache
@@ -29,10 +24,8 @@ from unsee.models.library_text import Layout, LibraryTower, place_contexts, toke
 from unsee.models.local import LocalModel, Tower
 from unsee.models.open_clip import CONFIG, find_weights, read_text_sizes, refuse_unusual_text, settings_to_preprocess
 from unsee.models.tokenizers import find_tokenizer
-from unsee.models.vision import as_floats, preprocess
+from unsee.models.vision import PixelTower
 from unsee.models.weights import Weights, floats, read_weights
-from unsee.types import Floats
-from unsee.versions import FEATURE_EPOCH
 
 TEXT_PARTS = ("text_projection", "positional_embedding", "token_embedding.", "transformer.", "ln_final.")
 SCALES = ("logit_scale", "logit_bias")
@@ -146,34 +139,12 @@ class TextHalf(torch.nn.Module):
         return found
 
 
-class OpenClipVision:
+class OpenClipVision(PixelTower):
     """An image tower that `open_clip` built."""
 
-    batch = 32
-
     def __init__(self, model: torch.nn.Module, how: Preprocess, recipe: str, device: str, dtype: torch.dtype) -> None:
-        self.model = model
-        self.how = how
-        self.device = device
-        self.dtype = dtype
-        digest = hashlib.blake2b(
-            f"epoch {FEATURE_EPOCH}|{how}|on {BACKGROUND}|{dtype}|open_clip {recipe}".encode(), digest_size=16
-        )
-        for key, weight in sorted(model.state_dict().items()):
-            digest.update(f"|{key}{tuple(weight.shape)}|".encode() + weight.float().cpu().numpy().tobytes())
-        self.fingerprint = digest.hexdigest()
-
-    def prepare(self, image: Image.Image) -> Floats:
-        return preprocess(image, self.how)
-
-    def embed(self, prepared: Sequence[Any]) -> Tensor:
-        """Normalised image embeddings, in float32. -> (n, E)."""
-        pixels = torch.from_numpy(np.stack(prepared)).to(self.device, self.dtype)
-        return F.normalize(self.model(pixels).float(), dim=-1)
-
-    def encode(self, prepared: Sequence[Any]) -> Floats:
-        """Normalised image embeddings. -> (n, E)."""
-        return as_floats(self, prepared)
+        weights = {key: weight.float() for key, weight in model.state_dict().items()}
+        super().__init__(model, how, f"open_clip {recipe}", weights, device, dtype)
 
 
 def _line(error: Exception) -> str:

@@ -6,23 +6,16 @@ Parameters have OpenAI's names, so that a file's weights load as they are.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 
 from unsee.errors import ModelError
-from unsee.images import BACKGROUND
 from unsee.models.checkpoint_record import Checkpoint
-from unsee.models.vision import as_floats, preprocess
+from unsee.models.vision import PixelTower
 from unsee.models.weights import Weights
-from unsee.types import Floats
-from unsee.versions import FEATURE_EPOCH
 
 EXPANSION = 4  # how much wider a block's output is than its inside
 
@@ -116,10 +109,8 @@ def depths_of(state: Weights) -> tuple[int, ...]:
     return tuple(len({key.split(".")[2] for key in state if key.startswith(stage)}) for stage in stages)
 
 
-class ResNetEncoder:
+class ResNetEncoder(PixelTower):
     """The image tower of a ResNet checkpoint."""
-
-    batch = 32
 
     def __init__(self, checkpoint: Checkpoint, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         assert checkpoint.resnet is not None  # the caller chose by it
@@ -133,25 +124,5 @@ class ResNetEncoder:
         except RuntimeError as error:  # weights that are missing, too many, or of a wrong shape, on many lines
             reason = str(error).splitlines()[-1].strip()
             raise ModelError(f"{checkpoint.source}: not a ResNet CLIP: {reason[:200]}") from None
-        self.model: nn.Module = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
-        self.how = checkpoint.preprocess
-        self.device = device
-        self.dtype = dtype
-        recipe = f"epoch {FEATURE_EPOCH}|{self.how}|on {BACKGROUND}|{dtype}|{sizes}|resnet"
-        digest = hashlib.blake2b(recipe.encode(), digest_size=16)
-        for key in sorted(weights):
-            head = f"|{key}{tuple(weights[key].shape)}|"
-            digest.update(head.encode() + weights[key].contiguous().numpy().tobytes())
-        self.fingerprint = digest.hexdigest()
-
-    def prepare(self, image: Image.Image) -> Floats:
-        return preprocess(image, self.how)
-
-    def embed(self, prepared: Sequence[Any]) -> Tensor:
-        """Normalised image embeddings, in float32. -> (n, E)."""
-        pixels = torch.from_numpy(np.stack(prepared)).to(self.device, self.dtype)
-        return F.normalize(self.model(pixels).float(), dim=-1)
-
-    def encode(self, prepared: Sequence[Any]) -> Floats:
-        """Normalised image embeddings. -> (n, E)."""
-        return as_floats(self, prepared)
+        ready = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+        super().__init__(ready, checkpoint.preprocess, f"{sizes}|resnet", weights, device, dtype)

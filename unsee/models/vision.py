@@ -90,10 +90,49 @@ def as_floats(encoder: TorchEncoder, prepared: Sequence[Any]) -> Floats:
         return found
 
 
-class VisionTransformer:
-    """The image tower of a checkpoint, run by `transformers`."""
+def fingerprint(recipe: str, weights: Weights) -> str:
+    """The identity of an image tower: its weights, and what they do not say."""
+    digest = hashlib.blake2b(recipe.encode(), digest_size=16)
+    for key in sorted(weights):
+        head = f"|{key}{tuple(weights[key].shape)}|"
+        digest.update(head.encode() + weights[key].contiguous().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+class PixelTower:
+    """An image tower that takes pixels, prepared as its checkpoint says."""
 
     batch = 32
+
+    def __init__(
+        self, model: torch.nn.Module, how: Preprocess, recipe: str, weights: Weights, device: str, dtype: torch.dtype
+    ) -> None:
+        self.model = model
+        self.how = how
+        self.device = device
+        self.dtype = dtype
+        self.fingerprint = fingerprint(f"epoch {FEATURE_EPOCH}|{how}|on {BACKGROUND}|{dtype}|{recipe}", weights)
+
+    def prepare(self, image: Image.Image) -> Floats:
+        return preprocess(image, self.how)
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """What the tower makes of pixels. (n, 3, side, side) -> (n, E)."""
+        found: Tensor = self.model(pixels)
+        return found
+
+    def embed(self, prepared: Sequence[Any]) -> Tensor:
+        """Normalised image embeddings, in float32. -> (n, E)."""
+        pixels = torch.from_numpy(np.stack(prepared)).to(self.device, self.dtype)
+        return torch.nn.functional.normalize(self.features(pixels).float(), dim=-1)
+
+    def encode(self, prepared: Sequence[Any]) -> Floats:
+        """Normalised image embeddings. -> (n, E)."""
+        return as_floats(self, prepared)
+
+
+class VisionTransformer(PixelTower):
+    """The image tower of a checkpoint, run by `transformers`."""
 
     def __init__(self, checkpoint: Checkpoint, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
@@ -117,28 +156,12 @@ class VisionTransformer:
         _load(model, weights, checkpoint.source)
         embeddings = model.vision_model.embeddings  # its buffer is made here, whether or not the file has it
         embeddings.position_ids = torch.arange(embeddings.num_positions)[None]
-        self.model = model.to(device=device, dtype=dtype).eval()
-        self.how = checkpoint.preprocess
-        self.device = device
-        self.dtype = dtype
-        recipe = f"epoch {FEATURE_EPOCH}|{self.how}|on {BACKGROUND}|{dtype}|{sizes}"  # what the weights do not say
-        digest = hashlib.blake2b(recipe.encode(), digest_size=16)
-        for key in sorted(weights):
-            head = f"|{key}{tuple(weights[key].shape)}|"
-            digest.update(head.encode() + weights[key].contiguous().numpy().tobytes())
-        self.fingerprint = digest.hexdigest()
+        ready = model.to(device=device, dtype=dtype).eval()
+        super().__init__(ready, checkpoint.preprocess, f"{sizes}", weights, device, dtype)
 
-    def prepare(self, image: Image.Image) -> Floats:
-        return preprocess(image, self.how)
-
-    def embed(self, prepared: Sequence[Any]) -> Tensor:
-        """Normalised image embeddings, in float32. -> (n, E)."""
-        pixels = torch.from_numpy(np.stack(prepared)).to(self.device, self.dtype)
-        return torch.nn.functional.normalize(self.model(pixel_values=pixels).image_embeds.float(), dim=-1)
-
-    def encode(self, prepared: Sequence[Any]) -> Floats:
-        """Normalised image embeddings. -> (n, E)."""
-        return as_floats(self, prepared)
+    def features(self, pixels: Tensor) -> Tensor:
+        found: Tensor = self.model(pixel_values=pixels).image_embeds
+        return found
 
 
 def _image_weights(checkpoint: Checkpoint) -> Weights:
