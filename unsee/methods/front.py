@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from unsee.errors import InputError
 from unsee.metrics import harmonic_mean
 from unsee.types import Candidate, Doubles, Floats, Scores, TradeOff
@@ -20,15 +18,16 @@ AIMS = ("acc_mem", "err_for", "entropy")
 
 def dominates(a: Candidate, b: Candidate) -> bool:
     """Whether a is at least as good as b in all that counts; of two alike, the first stays."""
-    mine, theirs = _merits(a), _merits(b)
-    return all(x >= y for x, y in zip(mine, theirs, strict=True))
+    return _at_least(_merits(a), _merits(b))
 
 
 def update(front: Sequence[Candidate], new: Candidate) -> tuple[Candidate, ...] | None:
     """The front with a new candidate and without those it dominates; None if it does not belong there."""
-    if any(dominates(old, new) for old in front):
+    mine = _merits(new)
+    theirs = [_merits(old) for old in front]
+    if any(_at_least(old, mine) for old in theirs):
         return None
-    return (*(old for old in front if not dominates(new, old)), new)
+    return (*(old for old, merits in zip(front, theirs, strict=True) if not _at_least(mine, merits)), new)
 
 
 def offer(
@@ -102,4 +101,8 @@ def _words(wanted: Mapping[str, float]) -> str:
 
 def _merits(c: Candidate) -> tuple[float, float, float]:
     t = c.trade_off
-    return t.err_for, t.acc_mem, float(np.round(t.entropy, DIGITS))
+    return t.err_for, t.acc_mem, round(t.entropy * 10**DIGITS) / 10**DIGITS
+
+
+def _at_least(a: tuple[float, float, float], b: tuple[float, float, float]) -> bool:
+    return a[0] >= b[0] and a[1] >= b[1] and a[2] >= b[2]
