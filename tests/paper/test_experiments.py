@@ -99,6 +99,16 @@ def test_a_pretrained_start_needs_weights_and_is_left_out_without():
     assert given[3][2][0].settings == {"weights": "weights/vit"}
 
 
+def test_rows_of_methods_that_are_not_wanted_are_left_out_and_named():
+    table = dataclasses.replace(load_experiment("table-main"), without=("cbbt-own",))
+    lines = {row.method: (row, point, len(made)) for row, point, made in requests_of(table, "cifar10", CIFAR10, [0, 1])}
+    row, point, made = lines["cbbt-own"]
+    assert made == 0
+    assert {count for method, (_, _, count) in lines.items() if method != "cbbt-own"} == {2}
+    line = result_line(table, row, point, "cifar10", [])
+    assert (line.left_out, line.paper["h"]) == ("left out: --without cbbt-own", [93.48, 2])
+
+
 PRETRAINED = """
 title = "Small"
 paper = "nowhere"
@@ -284,3 +294,8 @@ def test_the_command_lists_skips_and_prints_the_model_in_every_header(tmp_path, 
     assert "did you mean 'cifar10'" in capsys.readouterr().err
     assert main(["reproduce", "table-nothing"]) == 1
     assert "unknown table or figure" in capsys.readouterr().err
+
+
+def test_a_method_that_does_not_exist_cannot_be_left_out(capsys):
+    assert main(["reproduce", "table-main", "--data", "demo", "--without", "cbt"]) == 1
+    assert "unknown method 'cbt'" in capsys.readouterr().err

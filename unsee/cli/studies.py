@@ -102,6 +102,9 @@ def compare(
 @click.option(
     "--pretrained", multiple=True, metavar="METHOD=FOLDER", help="Weights for scratch-resnet18 or scratch-vit."
 )
+@click.option(
+    "--without", default="", metavar="METHOD,METHOD…", help="Leave these rows out, e.g. cbbt-own; the table says so."
+)
 @click.option("--ray", "on_ray", is_flag=True, help="Runs side by side on a local Ray, one for each core.")
 @click.option("--ray-address", help="Runs on this Ray cluster.")
 @threads_option
@@ -114,6 +117,7 @@ def reproduce(
     out: Path,
     save: Path | None,
     pretrained: Sequence[str],
+    without: str,
     threads: int,
     on_ray: bool,
     ray_address: str | None,
@@ -140,7 +144,8 @@ def reproduce(
         return
     numbers, settings = read_seeds(seeds), read_pairs(pairs)
     names = experiment_names() if what == ("all",) else what
-    chosen = [dataclasses.replace(load_experiment(name), changed=settings) for name in names]
+    absent = read_methods(without) if without else ()
+    chosen = [dataclasses.replace(load_experiment(name), changed=settings, without=absent) for name in names]
     wanted = _workspaces(chosen, sets, numbers[0], model, out, threads, console, data_dir, **where)
     if not wanted:
         console.say("none of the data sets was found, so nothing was run; try --data demo")
@@ -155,6 +160,17 @@ def reproduce(
             run = partial(run_all, watch=shown.enter_context(console.tuning()), say=console.say)
         found = run_experiments(wanted, numbers, pretrained=weights, run=run, watch=console.sweep(), say=console.say)
     console.reproduced(found, save_all(found, save) if save else [])
+
+
+def read_methods(text: str) -> tuple[str, ...]:
+    """Names of methods, separated by commas."""
+    from unsee.errors import InputError, unknown
+
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in METHODS:
+            raise InputError(unknown("method", name, METHODS))
+    return names
 
 
 def _workspaces(

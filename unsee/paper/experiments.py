@@ -83,6 +83,11 @@ class Experiment:
     note: str = ""
     x: str = ""
     changed: Mapping[str, Value] = field(default_factory=dict)  # settings of all lines that are not the paper's
+    without: tuple[str, ...] = ()  # methods whose rows are not made
+
+    def left_out(self, row: TableRow, pretrained: Mapping[str, str]) -> str:
+        """Why a row is not made; nothing if it is."""
+        return f"left out: --without {row.method}" if row.method in self.without else row.left_out(pretrained)
 
     def entries(self, data: str, pretrained: Mapping[str, str]) -> list[tuple[TableRow, XPoint, dict[str, Value]]]:
         """Every line of the result on this data set: a row at a point, and its settings."""
@@ -164,7 +169,7 @@ def requests_of(
     """Every line of a table on this data set with the runs that make it: one for each seed, none if it is left out."""
     found, weights, numbers = [], pretrained or {}, list(seeds)
     for row, point, settings in experiment.entries(data, weights):
-        gone, wanted = forgotten(row, point, class_names), [] if row.left_out(weights) else numbers
+        gone, wanted = forgotten(row, point, class_names), [] if experiment.left_out(row, weights) else numbers
         requests = [RunRequest(row.method, seed, gone, experiment.preset, settings) for seed in wanted]
         found.append((row, point, requests))
     return found
@@ -175,9 +180,8 @@ def result_line(
 ) -> ResultLine:
     """One line of the table, from the results of its runs; without results it is one that was left out."""
     if not results:
-        return ResultLine(
-            row.name, point.label, row.method, 0, {}, experiment.published(row, point, data), row.left_out({})
-        )
+        reason = experiment.left_out(row, {})
+        return ResultLine(row.name, point.label, row.method, 0, {}, experiment.published(row, point, data), reason)
     ours = {}
     for column in experiment.columns:
         values = [_value(result, column) for result in results]
