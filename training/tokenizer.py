@@ -6,6 +6,7 @@ without a context in front of it, which prompt tuning relies on.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -41,12 +42,23 @@ def train_tokenizer(texts: Iterable[str], path: Path) -> Tokenizer:
     # every byte that can end a word must be a token with the end-of-word mark, or words ending in it would lose it
     endings = [*map(chr, range(33, 127)), *map(chr, range(0x4E00, 0x4E40))]
     tokenizer.train_from_iterator(chain(texts, endings), trainer)
+    tokenizer.model = _numbered(tokenizer)
     start, end = tokenizer.token_to_id(SOS), tokenizer.token_to_id(EOT)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{SOS} $A {EOT}", special_tokens=[(SOS, start), (EOT, end)]
     )
     tokenizer.save(str(path))
     return tokenizer
+
+
+def _numbered(tokenizer: Tokenizer) -> models.BPE:
+    """The same tokens with numbers that are the same every time; the trainer numbers single letters in random order."""
+    merges = [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
+    joined = dict.fromkeys(first + second for first, second in merges)
+    special = (SOS, EOT)
+    letters = sorted(set(tokenizer.get_vocab()) - set(joined) - set(special), key=lambda token: (len(token), token))
+    numbers = {token: i for i, token in enumerate((*special, *letters, *joined))}
+    return models.BPE(vocab=numbers, merges=merges, end_of_word_suffix="</w>")
 
 
 def glosses(wordnet: Path) -> list[str]:
