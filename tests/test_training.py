@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from safetensors.numpy import load_file
 
 pytest.importorskip("onnx", reason="install the extra: pip install -e '.[training]'")
 
@@ -17,11 +20,15 @@ from training.contexts import ContextWriter
 from training.descriptions import describe
 from training.fit import Model, contrast, fit
 from training.judge import Judged
+from training.photos import PhotoSet, mirrored
+from training.polish import polish
 from training.recipe import FORMS, Recipe
 from training.record import Log
 from training.text_tower import Packed
 from training.tokenizer import train_tokenizer
+from training.tower_file import pack, unpack
 from training.vocabulary import Vocabulary
+from unsee.models.catalogue import EMBEDDED
 
 NAMES = ("cat", "dog", "beagle", "bus", "ship", "fork")
 KINDS = ("animal", "vehicle")
@@ -49,8 +56,9 @@ def bank():
     part = Labelled(np.arange(60), labels)
     captions = [[f"a {NAMES[i]} outside"] for i in labels]
     colours = rng.random((60, COLOURS)).astype(np.float32)
+    views = {"cifar100": [Labelled(np.arange(60), labels)]}
     return Bank(
-        photos, colours, {"cifar100": part}, np.arange(60), captions, {}, np.arange(2), captions[:2], None, None
+        photos, colours, {"cifar100": part}, views, np.arange(60), captions, {}, np.arange(2), captions[:2], None, None
     )
 
 
@@ -68,6 +76,8 @@ def recipe():
         contexts=5,
         group=4,
         pool=6,
+        polish=4,
+        polish_photos=12,
     )
 
 
@@ -161,6 +171,47 @@ def test_a_stopped_training_resumes_to_the_same_weights(vocabulary, bank, tokeni
     resumed = fit(bank, batches, recipe, 0, tmp_path / "part.pt", log)
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_tokens_that_are_no_merges_are_numbered_in_order(tokenizer):
+    vocabulary = tokenizer.get_vocab()
+    merges = [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+    letters = sorted(set(vocabulary) - {a + b for a, b in merges}, key=vocabulary.__getitem__)[2:]
+    assert letters == sorted(letters, key=lambda token: (len(token), token))
+    assert sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    assert tokenizer.encode("a cat.").tokens[1:-1] == ["a</w>", "cat</w>", ".</w>"]
+
+
+def test_polishing_trains_the_projection_alone_and_always_the_same(vocabulary, bank, tokenizer, recipe, tmp_path):
+    log = Log(tmp_path / "log.jsonl")
+    batches = Batches(bank, vocabulary, tokenizer, recipe, 0)
+    plain, polished, again = (fit(bank, batches, recipe, 0, tmp_path / "fit.pt", log) for _ in range(3))
+    for model in (polished, again):
+        polish(model, bank, vocabulary, tokenizer, recipe, 0, log)
+    for name, before in plain.tower.state_dict().items():
+        assert torch.equal(before, polished.tower.state_dict()[name]), name
+    assert torch.equal(again.projection.out.weight, polished.projection.out.weight)
+    assert not torch.equal(plain.projection.out.weight, polished.projection.out.weight)
+
+
+def test_a_second_view_is_the_mirrored_photo_and_always_the_same():
+    pixels = np.random.default_rng(0).integers(0, 255, (32, 32, 3)).astype(np.uint8)
+    views = mirrored(PhotoSet("set", ("cat",), lambda i: Image.fromarray(pixels)))
+    first, again = (np.asarray(views.picture(0)) for _ in range(2))
+    assert np.array_equal(first, again)
+    places = [(down, right) for down in range(-3, 4) for right in range(-3, 4)]
+    shifted = [np.roll(pixels[:, ::-1], place, (0, 1))[8:24, 8:24] for place in places]
+    assert any(np.array_equal(first[8:24, 8:24], one) for one in shifted)
+
+
+def test_a_tower_that_was_kept_is_restored_to_the_bit(tmp_path):
+    pack(EMBEDDED, tmp_path / "mini-0.safetensors")
+    unpack(tmp_path / "mini-0.safetensors", tmp_path / "mini")
+    for name in ("config.json", "tokenizer.json", "card.json", "image.onnx"):
+        assert (tmp_path / "mini" / name).read_bytes() == (EMBEDDED / name).read_bytes(), name
+    ours, theirs = (load_file(folder / "text.safetensors") for folder in (tmp_path / "mini", EMBEDDED))
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_every_form_of_context_can_be_drawn(vocabulary):

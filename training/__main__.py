@@ -16,13 +16,13 @@ from training.recipe import FINAL, Recipe, variants
 from training.record import Log
 from training.stages import Stages
 from training.summary import summary
+from training.tower_file import TOWERS, pack, unpack
 
 
 def main() -> None:
     """Run one command; work that is already done in the work folder is not done again."""
     options = parse()
     torch.set_num_threads(options.threads)
-    options.work.mkdir(parents=True, exist_ok=True)
     stages = Stages(options.sources, options.work, options.threads)
     COMMANDS[options.command](stages, options)
 
@@ -55,7 +55,7 @@ def ablation(stages: Stages, options: argparse.Namespace) -> None:
         if options.only and name not in options.only:
             continue
         key = f"ablation-{name.replace(',', '').replace(' ', '-')}"
-        stages.train(recipe, options.seed, key, Log(stages.work / f"{key}.jsonl"))
+        stages.train(recipe, options.seed, key, Log(stages.work / f"{key}.jsonl"), splits=(2, 1))
     print(summary(stages.work))
 
 
@@ -75,6 +75,18 @@ def demo(stages: Stages, options: argparse.Namespace) -> None:
     cut_demo(stages.sources / "cifar10", options.out / "demo")
 
 
+def keep(stages: Stages, options: argparse.Namespace) -> None:
+    """Keep a written folder as one small file in `towers/`."""
+    name = f"{options.name}-{options.seed}"
+    pack(options.out / name, TOWERS / f"{name}.safetensors")
+
+
+def restore(stages: Stages, options: argparse.Namespace) -> None:
+    """Write the folder of a tower that is kept in `towers/`."""
+    name = f"{options.name}-{options.seed}"
+    unpack(TOWERS / f"{name}.safetensors", options.out / name)
+
+
 def changed(recipe: Recipe, settings: list[str]) -> Recipe:
     """The recipe with some of its numbers set anew, from KEY=VALUE texts."""
     for setting in settings:
@@ -86,15 +98,28 @@ def changed(recipe: Recipe, settings: list[str]) -> Recipe:
     return recipe
 
 
-COMMANDS = {"features": features, "train": train, "ablation": ablation, "test": test, "table": table, "demo": demo}
+COMMANDS = {
+    "features": features,
+    "train": train,
+    "ablation": ablation,
+    "test": test,
+    "table": table,
+    "keep": keep,
+    "restore": restore,
+    "demo": demo,
+}
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("command", choices=COMMANDS, help="; ".join(f"{k}: {v.__doc__}" for k, v in COMMANDS.items()))
-    parser.add_argument("--sources", type=Path, required=True, help="folder with the raw sets (see README.md)")
-    parser.add_argument("--work", type=Path, required=True, help="caches, checkpoints, logs; a second run resumes")
+    parser.add_argument(
+        "--sources", type=Path, default=Path("sources"), help="folder with the raw sets (see README.md)"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("work"), help="caches, checkpoints, logs; a second run resumes"
+    )
     parser.add_argument("--out", type=Path, default=Path("export"), help="where the model folder goes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="instead of the recipe's own number")

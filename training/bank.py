@@ -19,7 +19,6 @@ from training.image_graph import STAGES, load_backbone
 from training.vocabulary import Vocabulary
 
 COMPONENTS = 640
-HELD_SHEET = "cifar10-data_batch_5"
 WHITENING = 0.5
 """Power of the standard deviation that each component is divided by; 1 would be full whitening."""
 GUESS = 0.6
@@ -41,6 +40,7 @@ class Bank:
     photos: Tensor  # (n, COMPONENTS)
     colours: NDArray[np.float32]  # (n, COLOURS)
     labelled: dict[str, Labelled]
+    mirrored: dict[str, list[Labelled]]  # second views of some of them
     captioned: NDArray[np.int64]  # rows of photos with captions
     captions: list[list[str]]
     held_out: dict[str, Labelled]
@@ -54,8 +54,9 @@ def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
     """Read all features that are in the cache and reduce them."""
     names = ["cifar100", *(f"cifar10-{s}" for s in features.CIFAR10_SHEETS), "flickr8k"]
     names += ["imagenet-val", "imagenet-samples", "coco", "tiny-imagenet"]
-    sets = {name: features.load(name, cache) for name in names if (cache / f"{name}.json").exists()}
+    sets = _cached(names, cache)
     mean, components = _principal(sets, cache)
+    sets |= _cached([f"{name}-mirrored" for name in names], cache)
     reduced = _reduced(sets, cache, mean, components)
     starts = dict(zip(sets, np.cumsum([0, *(len(s.keys) for s in sets.values())])[:-1], strict=True))
     number = {name: i for i, name in enumerate(vocabulary.names)}
@@ -68,14 +69,18 @@ def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
     cifar100 = [number[key.split("/")[0].replace("_", " ")] for key in sets["cifar100"].keys]
     tenth = np.arange(len(cifar100)) % 10 == 0
     sheets = {n: labelled(n, [number[k] for k in s.keys]) for n, s in sets.items() if n.startswith("cifar10-")}
-    held_sheet = sheets.pop(HELD_SHEET)
+    held_sheet = sheets.pop(f"cifar10-{features.HELD_SHEET}")
+    views = [sheets.pop(name) for name in list(sheets) if name.endswith("-mirrored")]
+    mirrored = {"cifar10": views}
+    if "cifar100-mirrored" in sets:
+        mirrored["cifar100"] = [labelled("cifar100-mirrored", cifar100, ~tenth)]
     identities = {identity: i for i, identity in enumerate(photos.imagenet_ids(sources))}
     val = [int(vocabulary.imagenet[int(key.split("/")[0])]) for key in sets["imagenet-val"].keys]
     samples = [int(vocabulary.imagenet[identities[key.split("_")[0]]]) for key in sets["imagenet-samples"].keys]
     found = {
         "cifar100": labelled("cifar100", cifar100, ~tenth),
-        "cifar10": _joined(list(sheets.values())),
-        "imagenet": _joined([labelled("imagenet-val", val), labelled("imagenet-samples", samples)]),
+        "cifar10": joined(list(sheets.values())),
+        "imagenet": joined([labelled("imagenet-val", val), labelled("imagenet-samples", samples)]),
     }
     if "tiny-imagenet" in sets:
         tiny = [key.split("/")[0] for key in sets["tiny-imagenet"].keys]
@@ -110,6 +115,7 @@ def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
         photos=reduced,
         colours=colours,
         labelled={name: part for name, part in found.items() if len(part.rows)},
+        mirrored=mirrored,
         captioned=np.array(captioned),
         captions=texts,
         held_out={"cifar10": held_sheet, "cifar100": labelled("cifar100", cifar100, tenth)},
@@ -120,7 +126,11 @@ def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
     )
 
 
-def _joined(parts: list[Labelled]) -> Labelled:
+def _cached(names: list[str], cache: Path) -> dict[str, features.Encoded]:
+    return {name: features.load(name, cache) for name in names if (cache / f"{name}.json").exists()}
+
+
+def joined(parts: list[Labelled]) -> Labelled:
     return Labelled(np.concatenate([p.rows for p in parts]), np.concatenate([p.labels for p in parts]))
 
 

@@ -26,6 +26,8 @@ from training.record import Log
 CHUNK = 512
 BATCH = 16
 CIFAR10_SHEETS = tuple(f"data_batch_{i}" for i in range(1, 6))
+HELD_SHEET = CIFAR10_SHEETS[-1]
+"""Not trained on, so that models can be chosen on it."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ def sets(sources: Path) -> Iterator[PhotoSet]:
     yield photos.imagenet_samples(sources)
     yield photos.coco(sources)
     yield photos.tiny_imagenet(sources)
+    yield photos.mirrored(photos.cifar100(sources))
+    for sheet in CIFAR10_SHEETS:
+        if sheet != HELD_SHEET:
+            yield photos.mirrored(photos.cifar10(sources, sheet))
 
 
 def extract(photo_set: PhotoSet, cache: Path, threads: int, log: Log) -> None:

@@ -119,7 +119,7 @@ def harmonic(answers: Tensor, labels: Tensor, forget: Tensor) -> tuple[float, fl
     return 2 * error * kept / max(error + kept, 1e-9), error, kept
 
 
-def gradient_forgetting(judged: Judged, task: Task, seed: int, latent: int | None, steps: int = 400) -> list[float]:
+def gradient_forgetting(judged: Judged, task: Task, seed: int, latent: int | None, steps: int = 800) -> list[float]:
     """H, Err_for, Acc_mem by gradients on the contexts: in full space, or in a random subspace.
 
     Full space starts from "a photo of a", with random tokens in front where there are more than four contexts. Shots
@@ -200,11 +200,13 @@ def retrieval(judged: Judged, photos: Tensor, captions: list[list[str]]) -> dict
     return found
 
 
-def judge(model: Model, tokenizer: Tokenizer, bank: Bank, vocabulary: Vocabulary, splits: int = 2) -> dict[str, object]:
-    """All measures of one model on held-out photos."""
+def judge(
+    model: Model, tokenizer: Tokenizer, bank: Bank, vocabulary: Vocabulary, splits: tuple[int, int] = (6, 3)
+) -> dict[str, object]:
+    """All measures of one model on held-out photos. splits: how many of CIFAR-10's and of CIFAR-100's photos."""
     judged = Judged(model, tokenizer)
     found: dict[str, object] = {"logit scale": round(judged.scale, 2)}
-    for name, forget, shots, contexts in TASKS:
+    for (name, forget, shots, contexts), seeds in zip(TASKS, map(range, splits), strict=True):
         task = make_task(judged, bank, vocabulary, bank.held_out[name], forget, shots, contexts)
         accuracies = [accuracy(judged, task, t) for t in TEMPLATES]
         found[name] = {
@@ -213,8 +215,8 @@ def judge(model: Model, tokenizer: Tokenizer, bank: Bank, vocabulary: Vocabulary
             "salad": [round(accuracy(judged, task, t), 1) for t in SALADS],
             **{k: round(v, 1) for k, v in random_contexts(judged, task).items()},
             "denied in words": worded_forgetting(judged, task),
-            "coop": [gradient_forgetting(judged, task, seed, None) for seed in range(splits)],
-            "subspace": [gradient_forgetting(judged, task, seed, 25) for seed in range(splits)],
+            "coop": [gradient_forgetting(judged, task, seed, None) for seed in seeds],
+            "subspace": [gradient_forgetting(judged, task, seed, 25) for seed in seeds],
         }
     dev = retrieval(judged, bank.photos[torch.from_numpy(bank.dev)], bank.dev_captions)
     found["flickr8k dev"] = {k: round(v, 1) for k, v in dev.items()}

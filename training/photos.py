@@ -118,6 +118,18 @@ def tiny_imagenet(sources: Path, per_class: int = 150) -> PhotoSet:
     return _from_repository("tiny-imagenet", sources / "tiny-imagenet", "tiny-imagenet-200/train", wanted)
 
 
+def mirrored(photo_set: PhotoSet, reach: int = 3) -> PhotoSet:
+    """A second view of small photos: left and right exchanged, shifted by up to `reach` pixels; the same every time."""
+
+    def picture(i: int) -> Image.Image:
+        pixels = np.asarray(photo_set.picture(i).convert("RGB"))[:, ::-1]
+        wide = np.pad(pixels, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
+        down, right = np.random.default_rng([len(photo_set.keys), i]).integers(2 * reach + 1, size=2)
+        return Image.fromarray(wide[down : down + pixels.shape[0], right : right + pixels.shape[1]])
+
+    return PhotoSet(f"{photo_set.name}-mirrored", photo_set.keys, picture)
+
+
 def coco_captions(sources: Path) -> dict[str, list[str]]:
     """COCO file names and their captions."""
     found: dict[str, list[str]] = {}

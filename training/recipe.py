@@ -44,6 +44,11 @@ class Recipe:
     """Weight of telling a photo's true texts from those that only their context rules out."""
     context_start: int = 500
     """The step from which that loss counts; names come first."""
+    polish: int = 500
+    """Steps after these, about a minute, that train the projection alone: photos are named better, texts stay."""
+    polish_rate: float = 1e-3
+    polish_photos: int = 1024
+    polish_dropout: float = 0.1
     vocabulary: str = "all"
     """Names that labelled photos may have: "all", "cifar100" or "cifar10"."""
     forms: tuple[str, ...] = FORMS
@@ -60,11 +65,13 @@ SHARES = {
     "flickr8k-guessed": 0.02,
 }
 """How often a labelled photo comes from each source."""
+POLISH_SHARES = {**SHARES, "cifar10": 0.6}
+"""The same while polishing, not yet made to sum to 1."""
 
 
 def variants(steps: int) -> dict[str, Recipe]:
     """The ablation, every recipe at the same number of steps."""
-    base = replace(FINAL, steps=steps, context_start=steps // 5)
+    base = replace(FINAL, steps=steps, context_start=steps // 5, polish=0)
     no_contexts = replace(base, contexts=0)
     return {
         "base": base,

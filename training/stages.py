@@ -16,6 +16,7 @@ from training.batches import Batches
 from training.contexts import CHOICES, COLOURED, DENIALS, KINDS, LIGHT, PLAIN
 from training.fit import Model, fit
 from training.judge import judge
+from training.polish import polish
 from training.recipe import Recipe
 from training.record import Log
 from training.vocabulary import Vocabulary, load_vocabulary
@@ -53,13 +54,16 @@ class Stages:
             tokens.train_tokenizer(self._corpus(), path)
         return Tokenizer.from_file(str(path))
 
-    def train(self, recipe: Recipe, seed: int, name: str, log: Log) -> tuple[Model, dict[str, object]]:
+    def train(
+        self, recipe: Recipe, seed: int, name: str, log: Log, splits: tuple[int, int] = (6, 3)
+    ) -> tuple[Model, dict[str, object]]:
         """The trained model of this recipe and seed, and its judgement."""
         batches = Batches(self.bank, self.vocabulary, self.tokenizer, recipe, seed)
         model = fit(self.bank, batches, recipe, seed, self.work / f"{name}.pt", log)
+        polish(model, self.bank, self.vocabulary, self.tokenizer, recipe, seed, log)
         path = self.work / f"{name}-judged.json"
         if not path.exists():
-            verdict = judge(model, self.tokenizer, self.bank, self.vocabulary)
+            verdict = judge(model, self.tokenizer, self.bank, self.vocabulary, splits)
             path.write_text(json.dumps(verdict, indent=2) + "\n")
             log.write("judged", name=name, **verdict)
         return model, json.loads(path.read_text())
