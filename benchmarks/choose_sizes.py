@@ -17,8 +17,8 @@ from benchmarks.choose_steps import FORGET, SEEDS, held_out
 from unsee.types import Data, Scores
 
 SIZES = {
-    "cifar10-batch5": ("4+20+5", "4+80+20", "4+160+40", "4+320+80"),
-    "cifar100-tenth": ("4+80+20", "16+40+10", "16+80+20", "16+160+40", "16+400+100"),
+    "cifar10-batch5": ("4+20+5", "4+80+20", "4+160+40", "4+320+80", "8+80+20", "8+160+40", "8+160+80"),
+    "cifar100-tenth": ("16+40+10", "16+80+20", "16+160+40"),
 }
 
 

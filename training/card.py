@@ -10,7 +10,8 @@ CARD: dict[str, object] = {
     "version": 2,
     "what": "A small open-vocabulary model of CLIP's architecture: everyday names, real photos, real captions.",
     "image_tower": "EfficientNet-lite1 (ImageNet weights, frozen) at 160 px; head and five lower stages pooled by mean "
-    "and maximum, 640 principal components, trained projection with one hidden layer to 256 numbers.",
+    "and maximum, 640 principal components, trained projection with one hidden layer to 256 numbers; in the last minute "
+    "of training the projection alone learned names, with mirrored and shifted views of CIFAR's photos.",
     "text_tower": "CLIP's causal text transformer with a tokenizer of its own (8,192 tokens) and a learned logit scale.",
     "trained_on": [
         {

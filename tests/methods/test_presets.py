@@ -6,7 +6,8 @@ from unsee.methods.task import resolve_settings
 
 def test_tuned_sizes_belong_to_a_model_and_a_data_set(model):
     mini, demo = unsee.load_model("mini"), unsee.load_data("demo")
-    assert resolve_settings(mini, demo, "lcs", "tuned", 0, {}).shared == 160
+    sizes = resolve_settings(mini, demo, "lcs", "tuned", 0, {})
+    assert (sizes.contexts, sizes.shared, sizes.own) == (8, 160, 40)
     assert resolve_settings(model, demo, "lcs", "tuned", 0, {}).shared == 20, "the tiny CLIP has no sizes of its own"
     assert resolve_settings(mini, demo, "lcs", "paper", 0, {}).shared == 20
 

@@ -295,15 +295,6 @@ class Console:
             soft_wrap=True,
         )
 
-    def card(self, card: Mapping[str, Any]) -> None:
-        """The embedded model's card."""
-        if self.as_json:
-            self._json({"mini": card})
-            return
-        for name, value in card.items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            self._out.print(f"{name}: {text}", soft_wrap=True)
-
     def load(self, found: LoadResult) -> None:
         """The service under load."""
         if self.as_json:

@@ -131,9 +131,11 @@ def models(context: click.Context, as_json: bool) -> None:
 @click.pass_context
 def models_show(context: click.Context, name: str, as_json: bool) -> None:
     """Show the card of the embedded model: what it was trained on, what it can and cannot do."""
+    from unsee.cli.model_tables import card_parts
     from unsee.models.catalogue import embedded_card
 
-    make_console(as_json or context.obj).card(embedded_card())
+    card = embedded_card()
+    make_console(as_json or context.obj).show({"mini": card}, card_parts(card))
 
 
 @models.command("check")

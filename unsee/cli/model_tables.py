@@ -1,4 +1,4 @@
-"""A model beside its own library, as tables: answers compared, and speed."""
+"""Models as tables: the card of the embedded one; a model beside its own library, answers compared, and speed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,35 @@ from typing import Any
 from rich.table import Table
 
 from unsee.models.proof import Proof
+
+
+def card_parts(card: Mapping[str, Any]) -> list[str | Table]:
+    """All that `unsee models show` prints; `--json` has every figure."""
+    parts: list[str | Table] = [f"{card['name']}, version {card['version']}. {card['what']}"]
+    parts += [f"{part.replace('_', ' ')}: {card[part]}" for part in ("image_tower", "text_tower")]
+    trained = Table("trained on", "as", "terms")
+    for source in card["trained_on"]:
+        trained.add_row(source["what"], source["use"], source["terms"])
+    parts += [trained, "Not trained on: " + "; ".join(card["held_out"]), f"Designed texts: {card['designed']}"]
+    parts += [f"Can name: {card['can_name']}", "Cannot:", *(f"- {text}" for text in card["cannot"])]
+    tested = card["measured"]["test"]
+    accuracy = Table("accuracy, %", '"a photo of a …"', "24 templates", "word salad", "random contexts: mean (range)")
+    for name, found in tested.items():
+        if "templates" in found:
+            drawn = found["random contexts"]
+            accuracy.add_row(
+                name,
+                str(found["templates"]["a photo of a {}."]),
+                *(_range(list(found[kind].values())) for kind in ("templates", "word salad")),
+                f"{drawn['mean']} ({drawn['lowest']}–{drawn['highest']})",
+            )
+    retrieved = {key: value for key, value in tested["Flickr8k test"].items() if key != "photos"}
+    parts += [accuracy, "Flickr8k test: " + ", ".join(f"{key} {value}" for key, value in retrieved.items())]
+    return [*parts, *(f"Licence of {what}: {terms}" for what, terms in card["licences"].items())]
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values)}–{max(values)}"
 
 
 def proof_parts(proof: Proof) -> list[str | Table]:
