@@ -13,12 +13,13 @@ import statistics
 import time
 
 import unsee
-from benchmarks.choose_steps import FORGET, SEEDS, held_out
+from benchmarks.choose_steps import FORGET, held_out
 from unsee.types import Data, Scores
 
+SEEDS = {"cifar10-batch5": range(10, 16), "cifar100-tenth": (10, 11)}
 SIZES = {
-    "cifar10-batch5": ("4+20+5", "4+80+20", "4+160+40", "4+320+80", "8+80+20", "8+160+40", "8+160+80"),
-    "cifar100-tenth": ("16+40+10", "16+80+20", "16+160+40"),
+    "cifar10-batch5": ("4+20+5", "4+80+20", "4+160+40", "8+80+20", "8+160+40"),
+    "cifar100-tenth": ("16+80+20", "16+160+40", "16+400+100"),
 }
 
 
@@ -35,14 +36,14 @@ def main() -> None:
     parser.add_argument("--data", choices=sorted(SIZES), default="cifar10-batch5")
     parser.add_argument("--model", default="mini")
     parser.add_argument("--sizes", nargs="*", metavar="M+SHARED+OWN")
-    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
+    parser.add_argument("--seeds", nargs="*", type=int)
     given = parser.parse_args()
     model = unsee.load_model(given.model, cache=unsee.FeatureCache(given.cache), threads=1)
     data = unsee.load_data(given.data, data_dir=given.folder)
     for sizes in given.sizes or SIZES[given.data]:
         contexts, shared, own = (int(size) for size in sizes.split("+"))
         began, found = time.perf_counter(), list[Scores]()
-        for seed in given.seeds:
+        for seed in given.seeds or SEEDS[given.data]:
             tuner = unsee.PromptTuner(to_forget(data), "lcs", seed=seed, contexts=contexts, shared=shared, own=own)
             split = tuner.fit(model, data).config_.split
             found.append(tuner.score(data.train.subset(held_out(data, {*split.train, *split.valid}))))
