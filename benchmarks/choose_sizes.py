@@ -9,11 +9,10 @@ scored, and the seeds are not those of the published tables.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 
 import unsee
-from benchmarks.choose_steps import FORGET, held_out
+from benchmarks.choose_steps import FORGET, columns, held_out
 from unsee.types import Data, Scores
 
 SEEDS = {"cifar10-batch5": range(10, 16), "cifar100-tenth": (10, 11)}
@@ -47,13 +46,8 @@ def main() -> None:
             tuner = unsee.PromptTuner(to_forget(data), "lcs", seed=seed, contexts=contexts, shared=shared, own=own)
             split = tuner.fit(model, data).config_.split
             found.append(tuner.score(data.train.subset(held_out(data, {*split.train, *split.valid}))))
-        columns = [
-            f"{name} {100 * statistics.fmean(values):.2f} ± {100 * statistics.stdev(values):.2f}"
-            for name in ("h", "err_for", "acc_mem")
-            for values in [[getattr(scores, name) for scores in found]]
-        ]
         each = (time.perf_counter() - began) / len(found)
-        print(f"{given.data}, {sizes}: {', '.join(columns)}; {each:.0f} s a run", flush=True)
+        print(f"{given.data}, {sizes}: {columns(found)}; {each:.0f} s a run", flush=True)
 
 
 if __name__ == "__main__":

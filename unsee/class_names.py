@@ -48,3 +48,10 @@ def plain(class_name: str) -> str:
 def in_prompt(class_name: str) -> str:
     """A class name as it appears in a prompt: without the synset that tells two classes of one name apart in tables."""
     return _SYNSET.sub("", plain(class_name))
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names in a sentence, the rest of a long list counted."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -26,7 +26,7 @@ def test_brackets_in_class_and_file_names_are_printed_as_they_are(bracketed, mod
     options = ["--forget", "[red]dog,cat[bold]", "--iterations", "1", "--out", str(run), *common]
     assert main(["forget", str(bracketed), *options]) == 0
     text = capsys.readouterr().out
-    assert "[red]dog, cat[bold]" in text
+    assert "[red]dog and cat[bold]" in text
     assert f"run: {run}" in text
     assert main(["evaluate", str(run), *common]) == 0
     text = capsys.readouterr().out
@@ -62,6 +62,7 @@ def test_names_that_the_model_does_not_know_are_pointed_out_before_tuning(tmp_pa
     text, err = capsys.readouterr()
     (line,) = [line for line in err.splitlines() if line.startswith("warning: ")]
     assert "the model hardly knows these classes" in line
+    assert "chance is 10 %" in line
     assert err.index("warning: ") < err.index("generation 2/2")
     assert "warning: the model hardly knows these classes" in text
     assert json.loads((out / "result.json").read_text())["warnings"] == [line.removeprefix("warning: ")]
@@ -73,3 +74,13 @@ def test_names_that_the_model_knows_are_not():
     tuner = unsee.PromptTuner(["cat"], iterations=1, shots=2)
     tuner.fit(unsee.load_model("mini"), demo, say=said.append)
     assert said == tuner.warnings_ == []
+
+
+def test_a_long_list_is_counted_and_one_seed_has_no_spread(tmp_path, model_folder, capsys):
+    photos = tiny.write_images(tmp_path / "photos", names=[*CHEESES, "comte", "tomme"], train=2, test=1)
+    options = ["--methods", "zero-shot", "--seeds", "0", "--forget", ",".join((*CHEESES, "comte"))]
+    options += ["--model", str(model_folder), "--no-cache", "--out", str(tmp_path / "runs")]
+    assert main(["compare", str(photos), *options]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "forgetting gouda, brie, feta, edam, cheddar, gruyere, roquefort, ricotta and 3 more (12 test images" in text
+    assert "one seed, in points" in text

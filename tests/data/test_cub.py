@@ -1,8 +1,9 @@
-"""CUB-200-2011 in the layout of its archive."""
+"""CUB-200-2011 in the layout of its archive, and in class folders."""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,3 +106,49 @@ def test_what_is_no_text_or_not_there_is_said(root):
         load_cub200(root)
     with pytest.raises(DataError, match=r"cub200 is not in .*CUB_200_2011\.tgz \(md5 97eceeb196236b17"):
         unsee.load_data("cub200", data_dir=root.parent.parent)
+
+
+@pytest.fixture
+def folders(root, tmp_path):
+    """The same images, moved to `<part>/<class>/`."""
+    data = load_cub200(root)
+    for part in ("train", "test"):
+        images = getattr(data, part)
+        for row in range(len(images)):
+            old = Path(images.name(row))
+            new = tmp_path / "copy" / "cub200" / part / old.parent.name / old.name
+            new.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(old, new)
+    return tmp_path / "copy" / "cub200"
+
+
+def test_class_folders_hold_the_same_images_in_the_same_order(root, folders):
+    assert find_cub200(folders) == "folders"
+    archive, copied = load_cub200(root), unsee.load_data("cub200", data_dir=folders.parent)
+    assert copied.class_names == archive.class_names
+    for part in ("train", "test"):
+        one, other = getattr(archive, part), getattr(copied, part)
+        assert [Path(one.name(i)).name for i in range(len(one))] == [
+            Path(other.name(i)).name for i in range(len(other))
+        ]
+        assert one.labels.tolist() == other.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("train/002.Laysan_Albatross", "train/004.Laysan_Albatross", r"wanted class 2, .* not '003\.Chuck_will_Widow'"),
+        ("train/002.Laysan_Albatross", "train/Laysan_Albatross", r"wanted class 2, .* not '003\.Chuck_will_Widow'"),
+        ("train/002.Laysan_Albatross", "train/002.", r"wanted class 2, .* not '002\.'"),
+        (
+            "test/003.Chuck_will_Widow",
+            "test/003.Chuck",
+            r"class folder '003\.Chuck' is in one of train/ and test/ alone",
+        ),
+    ],
+)
+def test_class_folders_that_are_not_the_official_ones_are_named(folders, old, new, message):
+    (folders / old).rename(folders / new)
+    with pytest.raises(DataError, match=message) as caught:
+        load_cub200(folders)
+    assert "\n" not in str(caught.value)

@@ -15,6 +15,7 @@ import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from unsee.class_names import listed
 from unsee.settings import Settings
 from unsee.types import Generation, Scores
 
@@ -90,7 +91,7 @@ class Console:
         if self.as_json:
             self._json(result.model_dump(mode="json") | {"run": str(run)})
             return
-        title = f"{result.data}: forgetting {', '.join(result.forget)} ({images} test images, {result.model})"
+        title = f"{result.data}: forgetting {listed(result.forget)} ({images} test images, {result.model})"
         rows = [("zero-shot", result.zero_shot), ("label mask", result.label_mask)]
         self._scores(title, [*rows, (f"tuned ({result.method})", result.test), *_served(result.served)])
         ledger = result.ledger
@@ -166,7 +167,9 @@ class Console:
 
             self._text_table(audits_table(found.audits))
             self._text_table(served_table(found.served))
-        self._out.print(f"mean ± standard deviation over {found.methods[0].seeds} seeds, in points")
+        seeds = found.methods[0].seeds
+        over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+        self._out.print(f"{over}, in points")
 
     def experiments(self, known: Sequence[Experiment]) -> None:
         """What can be reproduced."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.class_names import listed
 from unsee.cli.options import (
     MODEL_HELP,
     MODEL_OPTIONS,
@@ -90,7 +91,7 @@ def compare(
             say=console.say,
             watch=watch,
         )
-    title = f"{data}: forgetting {', '.join(forget)} ({len(images.test)} test images, {model})"
+    title = f"{data}: forgetting {listed(forget)} ({len(images.test)} test images, {model})"
     console.comparison(found, title)
 
 

@@ -136,7 +136,8 @@ _EVERY = (
     NamedDataSet(
         name="cub200",
         folder="cub200",
-        layout="CUB_200_2011/ with images/, classes.txt, images.txt, image_class_labels.txt, train_test_split.txt",
+        layout="CUB_200_2011/ with images/, classes.txt, images.txt, image_class_labels.txt, train_test_split.txt; or "
+        "train/001.Black_footed_Albatross/* and test/…",
         page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
         archives={"CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"},
         get="{archives} from {page}, unpacked in {place}",

@@ -1,4 +1,4 @@
-"""CUB-200-2011: birds, listed by the index files of its archive.
+"""CUB-200-2011: birds, listed by the index files of its archive, or split into class folders.
 
 | file in CUB_200_2011/  | a line                                                                     |
 |------------------------|----------------------------------------------------------------------------|
@@ -8,6 +8,7 @@
 | train_test_split.txt   | image number, 1 to train on or 0 to test on: `1 0`                         |
 
 The index files must agree with each other; images are not opened, and one that is missing shows when it is read.
+Copies without the index files have its official parts as `train/001.Black_footed_Albatross/*` and `test/…`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unsee.data.folder import spaced
+from unsee.data.folder import class_folders, read_classes, spaced
 from unsee.data.texts import read_text
 from unsee.errors import DataError
 from unsee.images import FileSource, labelled
@@ -27,12 +28,16 @@ Lines = dict[int, tuple[int, str]]  # number -> (line it stands on, the rest of 
 
 
 def find_cub200(folder: Path) -> str | None:
-    """`archive` if the files of CUB-200-2011's archive are in this folder."""
-    return None if _root(folder) is None else "archive"
+    """Which form of CUB-200-2011 is in this folder, if any: `archive` or `folders`."""
+    if _root(folder) is not None:
+        return "archive"
+    return "folders" if all((folder / part).is_dir() for part in ("train", "test")) else None
 
 
 def load_cub200(folder: Path) -> Data:
     """CUB-200-2011 with its official training and test images; a class is called by its folder without the number."""
+    if find_cub200(folder) == "folders":
+        return _from_folders(folder)
     root = _root(folder)
     if root is None:
         raise DataError(f"no CUB-200-2011 in {folder}; unsee data says how to get it")
@@ -53,9 +58,30 @@ def load_cub200(folder: Path) -> Data:
             if not (mask & (labels == label)).any():
                 raise DataError(f"{root / INDEX[3]}: class {below!r} has no image to {part} on")
     source = FileSource(root, tuple(f"images/{files[number][1]}" for number in order))
-    names = [spaced(below.partition(".")[2]) for below in folders.values()]
+    names = [_name(below) for below in folders.values()]
     images = labelled(source, labels, names)
     return Data("cub200", images.subset(np.flatnonzero(train)), images.subset(np.flatnonzero(~train)))
+
+
+def _from_folders(root: Path) -> Data:
+    """Both parts from class folders, which must be the same in both and numbered from 1 without gaps."""
+    folders = class_folders(root / "train")
+    for wanted, folder in enumerate(folders, 1):
+        number, _, name = folder.partition(".")
+        if not (number.isascii() and number.isdecimal() and int(number) == wanted and name):
+            raise DataError(
+                f"{root / 'train'}: wanted class {wanted}, written like 001.Black_footed_Albatross, not {folder!r}"
+            )
+    others = sorted(set(folders) ^ set(class_folders(root / "test")))
+    if others:
+        raise DataError(f"{root}: the class folder {others[0]!r} is in one of train/ and test/ alone")
+    names = [_name(folder) for folder in folders]
+    return Data("cub200", read_classes(root, "train", folders, names), read_classes(root, "test", folders, names))
+
+
+def _name(folder: str) -> str:
+    """`001.Black_footed_Albatross` is called Black footed Albatross."""
+    return spaced(folder.partition(".")[2])
 
 
 def _root(folder: Path) -> Path | None:

@@ -174,8 +174,8 @@ def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:
     if not near_chance(accuracy, classes, len(images.labels)):
         return None
     return (
-        f"the model hardly knows these classes: {100 * accuracy:.0f} % of the images to tune on are recognised under "
-        f"{template!r}, chance is {100 / classes:.0f} %; the scores say little"
+        f"the model hardly knows these classes: {100 * accuracy:.3g} % of the images to tune on are recognised under "
+        f"{template!r}, chance is {100 / classes:.3g} %; the scores say little"
     )
 
 

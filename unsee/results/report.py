@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from unsee.class_names import listed
 from unsee.errors import InputError
 from unsee.files import write_bytes
 from unsee.results.audits import audits_table
@@ -22,7 +23,6 @@ from unsee.results.summary import (
     curves,
     fronts,
     group_by_seed,
-    listed,
     runs_data,
     runs_table,
     scores_data,

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from unsee.class_names import listed
 from unsee.errors import RunError
 from unsee.methods.registry import METHODS
 from unsee.metrics import harmonic_mean
@@ -181,13 +182,6 @@ def task_words(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
         "forget": f"without {listed(run.result.forget, 3)}",
     }
     return [word for key, word in words.items() if len({getattr(other.result, key) for other in among}) > 1]
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """Names in a sentence, the rest of a long list counted."""
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _different(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
