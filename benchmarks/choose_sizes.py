@@ -18,7 +18,7 @@ from unsee.types import Data, Scores
 SEEDS = {"cifar10-batch5": range(10, 16), "cifar100-tenth": (10, 11)}
 SIZES = {
     "cifar10-batch5": ("4+20+5", "4+80+20", "4+160+40", "8+80+20", "8+160+40"),
-    "cifar100-tenth": ("16+80+20", "16+160+40", "16+400+100"),
+    "cifar100-tenth": ("16+80+20", "16+80+120", "16+160+40", "16+400+100"),
 }
 
 

@@ -30,10 +30,13 @@ PAPER: dict[str, dict[str, int]] = {
     "imagenet": _LARGE | {"shots": 1},
 }
 _MINI = {"contexts": 8, "shared": 160, "own": 40, "dim": 60}
+_MINI_100 = {"shared": 80, "own": 120}
 TUNED: dict[tuple[str, str], dict[str, int]] = {  # (model family, data set) -> what differs from the paper's sizes
     ("mini", "demo"): _MINI,
     ("mini", "cifar10"): _MINI,
     ("mini", "cifar10-batch5"): _MINI,
+    ("mini", "cifar100"): _MINI_100,
+    ("mini", "cifar100-tenth"): _MINI_100,
 }
 SERVE = "mask-one-digit"  # told least at equal H on images for choosing: docs/audit.md
 PRESETS = ("tuned", "paper")
