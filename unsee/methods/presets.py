@@ -29,7 +29,7 @@ PAPER: dict[str, dict[str, int]] = {
     "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
     "imagenet": _LARGE | {"shots": 1},
 }
-_MINI = {"contexts": 8, "shared": 160, "own": 40, "dim": 60}
+_MINI = {"contexts": 8, "shared": 20, "own": 120, "dim": 60}
 _MINI_100 = {"shared": 80, "own": 120}
 TUNED: dict[tuple[str, str], dict[str, int]] = {  # (model family, data set) -> what differs from the paper's sizes
     ("mini", "demo"): _MINI,
