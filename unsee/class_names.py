@@ -1,4 +1,4 @@
-"""Class names as a user gives them: read from text, checked against the data."""
+"""Class names: read as a user gives them, checked against the data, listed in sentences."""
 
 from __future__ import annotations
 
