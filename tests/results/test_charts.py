@@ -78,6 +78,15 @@ def test_x_may_be_labels_and_keeps_their_order():
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == labels
 
 
+def test_labels_that_would_run_into_each_other_are_slanted():
+    def slant(labels):
+        figure = panels([("H", [Series("lcs", labels, [1] * len(labels))])])
+        return {label.get_rotation() for label in figure.axes[0].get_xticklabels()}
+
+    assert slant(["10 %", "20 %", "30 %"]) == {0}
+    assert slant(["0 : 125", "80 : 120", "400 : 100", "800 : 75", "1200 : 50", "1600 : 25", "1840 : 10"]) == {30}
+
+
 def test_panels_share_one_legend():
     figure = panels([("H", LINES), ("Err_for", LINES[1:]), ("Acc_mem", LINES[:1])])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["lcs", "bbt"]

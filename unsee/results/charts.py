@@ -40,6 +40,7 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "unsee",
     "text.parse_math": False,  # a class may be called $x$
 }
+CROWDED = 44  # letters under one chart; more would run into each other and are slanted
 MANY_POINTS = 12  # from here on a spread is a band, not bars
 FEW_CLASSES = 15  # up to here a cell has room for its number
 LONG_NAME = 22  # letters of a class name that fit beside a chart
@@ -139,7 +140,9 @@ def _lines(axes: Axes, series: Sequence[Series], names: Sequence[str]) -> None:
             spread = np.array(s.spread, dtype=np.float64)
             axes.fill_between(x, y - spread, y + spread, color=look["color"], alpha=0.15, linewidth=0)
     if labels is not None:
-        axes.set_xticks(range(len(labels)), [str(label) for label in labels])
+        texts = [str(label) for label in labels]
+        crowded = sum(map(len, texts)) > CROWDED
+        axes.set_xticks(range(len(texts)), texts, rotation=30 if crowded else 0, ha="right" if crowded else "center")
 
 
 def _look(i: int) -> dict[str, Any]:
