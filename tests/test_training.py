@@ -28,6 +28,7 @@ from training.text_tower import Packed
 from training.tokenizer import train_tokenizer
 from training.tower_file import pack, unpack
 from training.vocabulary import Vocabulary
+from training.without import leave_out
 from unsee.models.catalogue import EMBEDDED
 
 NAMES = ("cat", "dog", "beagle", "bus", "ship", "fork")
@@ -219,3 +220,22 @@ def test_every_form_of_context_can_be_drawn(vocabulary):
     for form in set(FORMS):
         words = {ContextWriter(vocabulary, (form,)).draw(np.arange(len(NAMES)), rng).words for _ in range(20)}
         assert len(words) > 3
+
+
+def test_a_class_that_is_left_out_is_in_no_photo_name_or_text(vocabulary, bank):
+    told = replace(vocabulary, glosses=("a pet", "not a cat", "a Dog", "has wheels", "floats", "eats like cats"))
+    shorter, names = leave_out(bank, told, ["cat"])
+    assert names.names == NAMES[1:]
+    assert names.glosses == ("", "a Dog", "has wheels", "floats", "")
+    assert not any("cat" in text for texts in shorter.captions for text in texts)
+    assert len(shorter.captioned) == len(shorter.captions) == 50
+    cats = bank.labelled["cifar100"].rows[bank.labelled["cifar100"].labels == 0]
+    for part in (*shorter.labelled.values(), *shorter.mirrored["cifar100"]):
+        assert not set(part.rows) & set(cats)
+        assert [names.names[i] for i in part.labels[:2]] == ["dog", "beagle"]
+
+
+def test_kinds_of_a_class_that_is_left_out_go_with_it(vocabulary, bank):
+    told = replace(vocabulary, names=("cat", "bird", *NAMES[2:]))  # a beagle is a "bird" here
+    _, names = leave_out(bank, told, ["bird"])
+    assert names.names == ("cat", "bus", "ship", "fork")

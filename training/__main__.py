@@ -42,9 +42,11 @@ def train(stages: Stages, options: argparse.Namespace) -> None:
     model, verdict = stages.train(recipe, options.seed, name, log)
     folder = options.out / name
     export(folder, model, stages.tokenizer, stages.bank, recipe, options.seed)
-    bank = stages.bank
+    bank, _ = stages.material(recipe)
     counts = {name: len(part.rows) for name, part in bank.labelled.items()} | {"captioned": len(bank.captioned)}
-    write_card(folder, photos_trained_on=counts, held_out=verdict)
+    write_card(
+        folder, photos_trained_on=counts, held_out=verdict, **({"without": recipe.without} if recipe.without else {})
+    )
     texts = ["a photo of a cat.", "no dog or ship: bus.", "a dark photo of two people on a beach."]
     log.write("exported", difference_from_transformers=difference_from_transformers(folder, texts))
 

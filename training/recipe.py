@@ -51,6 +51,8 @@ class Recipe:
     polish_dropout: float = 0.1
     vocabulary: str = "all"
     """Names that labelled photos may have: "all", "cifar100" or "cifar10"."""
+    without: str = ""
+    """Names to leave out of all texts and photos, with a comma between them."""
     forms: tuple[str, ...] = FORMS
 
 

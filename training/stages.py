@@ -20,6 +20,7 @@ from training.polish import polish
 from training.recipe import Recipe
 from training.record import Log
 from training.vocabulary import Vocabulary, load_vocabulary
+from training.without import leave_out
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,20 @@ class Stages:
             tokens.train_tokenizer(self._corpus(), path)
         return Tokenizer.from_file(str(path))
 
+    def material(self, recipe: Recipe) -> tuple[Bank, Vocabulary]:
+        """The photos and the names that this recipe allows."""
+        if not recipe.without:
+            return self.bank, self.vocabulary
+        return leave_out(self.bank, self.vocabulary, recipe.without.split(","))
+
     def train(
         self, recipe: Recipe, seed: int, name: str, log: Log, splits: tuple[int, int] = (6, 3)
     ) -> tuple[Model, dict[str, object]]:
         """The trained model of this recipe and seed, and its judgement."""
-        batches = Batches(self.bank, self.vocabulary, self.tokenizer, recipe, seed)
-        model = fit(self.bank, batches, recipe, seed, self.work / f"{name}.pt", log)
-        polish(model, self.bank, self.vocabulary, self.tokenizer, recipe, seed, log)
+        bank, vocabulary = self.material(recipe)
+        batches = Batches(bank, vocabulary, self.tokenizer, recipe, seed)
+        model = fit(bank, batches, recipe, seed, self.work / f"{name}.pt", log)
+        polish(model, bank, vocabulary, self.tokenizer, recipe, seed, log)
         path = self.work / f"{name}-judged.json"
         if not path.exists():
             verdict = judge(model, self.tokenizer, self.bank, self.vocabulary, splits)
