@@ -139,7 +139,7 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
 
 def _run(row: TableRow, point: XPoint, given: dict[str, Any], data: str) -> Run:
     classes = len(SETS[data].names)
-    facts = {"preset": "paper", "seed": 0, "data": data, "family": "clip", "classes": classes, "shots": 16}
+    facts = {"preset": "paper", "seed": 0, "data": data, "width": 512, "classes": classes, "shots": 16}
     share = SHARE if point.share is None else point.share
     forgotten = len(row.forget) or round(share * classes)
     settings = resolve(given, method=row.method, forgotten=forgotten, **facts)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from unsee.settings import STEP_SIZES as STEP_SIZE_NAMES
 
 
 def settings(given=None, method="lcs", data="cifar10", classes=10, preset="paper"):
-    return resolve(given or {}, method=method, preset=preset, seed=0, data=data, family="", classes=classes, shots=7)
+    return resolve(given or {}, method=method, preset=preset, seed=0, data=data, width=512, classes=classes, shots=7)
 
 
 def test_the_papers_sizes_are_the_preset_for_its_data_sets():

@@ -79,5 +79,5 @@ def test_whole_numbers_are_numbers():
     assert PromptTuner(["cat"], sigma0=1).settings == {"sigma0": 1}
     from unsee.methods.presets import resolve
 
-    found = resolve({"sigma0": 1}, method="lcs", preset="paper", seed=0, data="demo", family="", classes=10, shots=4)
+    found = resolve({"sigma0": 1}, method="lcs", preset="paper", seed=0, data="demo", width=512, classes=10, shots=4)
     assert type(found.sigma0) is float

@@ -138,7 +138,7 @@ def test_sgd_is_torchs_with_coops_schedule():
 
 def settings(method, preset="paper", data="cifar10", forgotten=4, classes=10, **given):
     return resolve(
-        given, method=method, preset=preset, seed=0, data=data, family="", classes=classes, shots=4, forgotten=forgotten
+        given, method=method, preset=preset, seed=0, data=data, width=512, classes=classes, shots=4, forgotten=forgotten
     )
 
 

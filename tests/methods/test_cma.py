@@ -149,7 +149,7 @@ PAPER_BLOCKS = [
 @pytest.mark.usefixtures("lengths_of_3_3")
 @pytest.mark.parametrize(("data", "method", "blocks"), PAPER_BLOCKS)
 def test_the_papers_preset_searches_as_pycma_3_3_does(data, method, blocks):
-    settings = resolve({}, method=method, preset="paper", seed=3, data=data, family="", classes=100, shots=1)
+    settings = resolve({}, method=method, preset="paper", seed=3, data=data, width=512, classes=100, shots=1)
     task = Task(
         settings, SimpleNamespace(card=CARD), None, np.zeros(1, bool), Split(np.zeros(0, int), np.zeros(0, int))
     )

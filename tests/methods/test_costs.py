@@ -14,8 +14,8 @@ BLACK_BOX = [name for name, method in METHODS.items() if not method.own_schedule
 FORGET = ("airplane", "automobile", "bird", "cat")
 
 
-def settings(method, data, family="mini", preset="paper", **given):
-    return resolve(given, method=method, preset=preset, seed=0, data=data, family=family, classes=10, shots=4)
+def settings(method, data, preset="paper", **given):
+    return resolve(given, method=method, preset=preset, seed=0, data=data, width=128, classes=10, shots=4)
 
 
 @pytest.mark.parametrize("method", BLACK_BOX)

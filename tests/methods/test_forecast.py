@@ -63,7 +63,7 @@ def test_a_model_that_is_not_here_is_asked_nothing(model, data):
     said = forecast([PromptTuner(FORGET, iterations=3, shots=2).task(Answering(model, answer), data)])
     assert not asked
     assert said.untimed == 1
-    assert said.sentence() == "planned: 60 candidates, 2,400 image queries"
+    assert said.sentence().startswith("planned: 60 candidates, 2,400 image queries; 8 contexts of ")
 
 
 def test_a_slow_model_is_measured_on_single_candidates(model, data, monkeypatch):
@@ -84,7 +84,7 @@ def test_forget_and_compare_say_it_first(model_folder, image_folder, tmp_path, c
     common = [str(image_folder), "--model", str(model_folder), "--forget", "cat", "--no-cache"]
     assert main(["forget", *common, "--iterations", "3", "--shots", "2", "--out", str(tmp_path / "run")]) == 0
     err = capsys.readouterr().err
-    assert re.match(r"planned: 60 candidates, 2,400 image queries, about \d+ s\n", err)
+    assert re.match(r"planned: 60 candidates, 2,400 image queries, about \d+ s; 8 contexts of .*\n", err)
     pairs = ["--set", "iterations=2", "--set", "shots=2"]
     arguments = ["compare", *common, "--methods", "lcs,bbt", "--seeds", "0,1", *pairs, "--out", str(tmp_path / "runs")]
     assert main(arguments) == 0

@@ -16,7 +16,7 @@ def generation(number, losses=(1.5, 2.5), **more):
 
 
 def config(seed=0):
-    settings = resolve({}, method="lcs", preset="paper", seed=seed, data="demo", family="", classes=2, shots=1)
+    settings = resolve({}, method="lcs", preset="paper", seed=seed, data="demo", width=512, classes=2, shots=1)
     return ConfigRecord(
         unsee="0",
         epoch=1,

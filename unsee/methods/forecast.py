@@ -10,6 +10,7 @@ import numpy as np
 
 from unsee.data.views import random_view
 from unsee.methods.cost import planned_cost
+from unsee.methods.presets import sizes_in_words
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, make_origin
 from unsee.models.black_box import TellsLogs, bind
@@ -29,6 +30,7 @@ class Forecast:
     image_queries: int
     seconds: float
     untimed: int  # runs that `seconds` leaves out, as the model is not in this process
+    sizes: str = ""  # of the prompt and where they come from, if all runs have the same
 
     def sentence(self) -> str:
         """For a person."""
@@ -39,15 +41,16 @@ class Forecast:
             parts.append(f"about {duration(self.seconds)}")
         if 0 < self.untimed < self.runs:
             parts.append(f"and {self.untimed} runs that take a time of their own")
-        return "planned: " + ", ".join(parts)
+        return "planned: " + ", ".join(parts) + (f"; {self.sizes}" if self.sizes else "")
 
 
 def forecast(tasks: Iterable[Task]) -> Forecast:
     """What these tasks will cost; times are measured on a few candidates, or a part of a step, of the same sizes."""
     runs = candidates = queries = untimed = 0
-    seconds, known = 0.0, dict[tuple[object, ...], float | None]()
+    seconds, known, sizes_used = 0.0, dict[tuple[object, ...], float | None](), set[str]()
     for task in tasks:
         cost, s = planned_cost(task), task.settings
+        sizes_used.add(sizes_in_words(s, task.model.card.width, len(task.forget)))
         trains = METHODS[s.method].trains_weights
         sizes: tuple[object, ...] = (id(task.model), len(task.forget), s.contexts, s.population)
         if trains:
@@ -61,7 +64,7 @@ def forecast(tasks: Iterable[Task]) -> Forecast:
         else:
             seconds += cost.candidates * each * (STEP if s.search == "gradient" and not trains else 1)
             seconds += cost.views * measure_view(task) if cost.views else 0.0
-    return Forecast(runs, candidates, queries, seconds, untimed)
+    return Forecast(runs, candidates, queries, seconds, untimed, sizes_used.pop() if len(sizes_used) == 1 else "")
 
 
 def _measure_step(task: Task) -> float:

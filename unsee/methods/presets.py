@@ -1,10 +1,12 @@
-"""Default sizes by preset, model and data set.
+"""Default sizes: by preset, then by the model's width, then by the number of classes.
 
 `paper` holds the sizes that the paper states for each of its data sets, the step-size rule of the authors' pycma,
 CoOp's own configuration and, for classifiers from scratch, the image size of the authors' loaders (`tuned`: the images'
-own).
-`tuned` holds the sizes chosen on validation images for a model family and data set, or else the paper's, the
-step-size rule of the installed pycma, and the rule for answers that leaves least of forgotten classes.
+own). Other data has the sizes of the paper's set with about as many classes.
+`tuned` asks first how wide the model's contexts are. The paper's sizes were chosen for CLIP, whose contexts have 512
+numbers or more. For narrow models, such as the embedded one, sizes were chosen on held-out photos of several sets
+(docs/results.md). They are the same for folders, named data sets and served models. It also has the step-size rule of
+the installed pycma, and the rule for answers that leaks least.
 """
 
 from __future__ import annotations
@@ -29,16 +31,11 @@ PAPER: dict[str, dict[str, int]] = {
     "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
     "imagenet": _LARGE | {"shots": 1},
 }
-_MINI = {"contexts": 8, "shared": 20, "own": 120, "dim": 60}
-_MINI_100 = {"shared": 80, "own": 120}
-TUNED: dict[tuple[str, str], dict[str, int]] = {  # (model family, data set) -> what differs from the paper's sizes
-    ("mini", "demo"): _MINI,
-    ("mini", "cifar10"): _MINI,
-    ("mini", "cifar10-batch5"): _MINI,
-    ("mini", "cifar100"): _MINI_100,
-    ("mini", "cifar100-tenth"): _MINI_100,
-}
-SERVE = "mask-one-digit"  # told least at equal H on images for choosing: docs/audit.md
+FEW_CLASSES = 20  # up to here data counts as the paper's small set, beyond as its large ones
+NARROW = 256  # numbers in a context, at most; CLIP's smallest models have 512
+_NARROW_FEW = {"contexts": 8, "shared": 20, "own": 120, "dim": 60}
+_NARROW_MANY = {"contexts": 16, "shared": 80, "own": 120}
+SERVE = "mask-top-digit"  # leaked least at equal H on held-out photos: docs/audit.md
 PRESETS = ("tuned", "paper")
 POPULATION = 20
 IMAGE_SIZE = 224  # what the authors' loaders resize every image to
@@ -51,15 +48,15 @@ def resolve(
     preset: str,
     seed: int,
     data: str,
-    family: str,
+    width: int,
     classes: int,
     shots: int,
     forgotten: int = 0,
 ) -> Settings:
-    """Settings from what was given, the method, and the preset's sizes for this model family and data set.
+    """Settings from what was given, the method, and the preset's sizes for this width of contexts and these classes.
 
-    Data the preset does not know takes the sizes of the paper's set with about as many classes, and
-    `shots`, as many as its smallest class allows. `forgotten` is the number of classes to forget.
+    Data that the paper does not have takes `shots`, as many as its smallest class allows. `forgotten` is the number of
+    classes to forget.
     """
     if method not in METHODS:
         raise InputError(unknown("method", method, METHODS))
@@ -70,9 +67,9 @@ def resolve(
         if name in given:
             raise InputError(f"{name} is not one of the further settings; give it by itself, as {name}=…")
     wanted = {name: value for name, value in given.items() if value is not None}
-    sizes = dict(PAPER[data]) if data in PAPER else PAPER["cifar10" if classes <= 20 else "cifar100"] | {"shots": shots}
+    sizes = _paper_sizes(data, classes, shots)
     if preset == "tuned":
-        sizes |= TUNED.get((family, data), {})
+        sizes |= _tuned_sizes(width, classes)
     merged: dict[str, Any] = {**sizes, **METHODS[method].settings, "method": method, "preset": preset, "seed": seed}
     if preset == "paper":
         merged |= METHODS[method].paper
@@ -89,6 +86,39 @@ def resolve(
         if METHODS[method].sees == "nothing":
             merged.setdefault("image_size", IMAGE_SIZE)
     return Settings(**merged)
+
+
+def sizes_in_words(settings: Settings, width: int, classes: int) -> str:
+    """The sizes of a run's prompt and where they come from; "" for a method that tunes none."""
+    s = settings
+    match s.parametrization:
+        case "shared":
+            sizes = f"{s.contexts} contexts of {s.shared} shared + {s.own} own numbers"
+        case "vanilla":
+            sizes = f"{s.contexts} contexts of {width} numbers"
+        case "none":
+            return ""
+        case _:
+            sizes = f"{s.contexts} contexts of {s.dim} numbers"
+    if s.preset == "paper":
+        return f"{sizes} (preset paper)"
+    kind = f"contexts up to {NARROW} wide" if width <= NARROW else "wider contexts, as in the paper"
+    many = f"up to {FEW_CLASSES} classes" if classes <= FEW_CLASSES else f"more than {FEW_CLASSES} classes"
+    return f"{sizes} (preset tuned: {kind}, {many})"
+
+
+def _paper_sizes(data: str, classes: int, shots: int) -> dict[str, int]:
+    if data in PAPER:
+        return dict(PAPER[data])
+    return PAPER["cifar10" if classes <= FEW_CLASSES else "cifar100"] | {"shots": shots}
+
+
+def _tuned_sizes(width: int, classes: int) -> dict[str, int]:
+    """What differs from the paper's sizes."""
+    if width > NARROW:
+        return {}
+    sizes = _NARROW_FEW if classes <= FEW_CLASSES else _NARROW_MANY
+    return sizes | {"own": min(sizes["own"], width)}
 
 
 def _step_size_of_pycma_3(search: str | None) -> str:

@@ -265,7 +265,7 @@ def resolve_settings(
         preset=preset,
         seed=seed,
         data=data.name,
-        family=model.card.family,
+        width=model.card.width,
         classes=len(data.class_names),
         shots=largest_shots(data.train),
         forgotten=forgotten,
