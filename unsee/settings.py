@@ -31,6 +31,7 @@ SERVED_AS = (
     "top-label",
     "mask",
     "mask-one-digit",
+    "mask-top-digit",
     "mask-top-label",
     "gate",
     "temperature",

@@ -11,7 +11,7 @@ import pytest
 import unsee
 from unsee.methods.presets import resolve
 from unsee.methods.serving import SERVING, serve
-from unsee.metrics import scores
+from unsee.metrics import entropy, scores
 from unsee.settings import SERVED_AS
 
 
@@ -46,9 +46,9 @@ def test_a_prompt_carries_its_rule_to_wherever_it_answers(model, data, tmp_path,
 
 
 def test_preset_tuned_serves_what_tells_least_and_preset_paper_serves_answers_as_they_are():
-    given = {"seed": 0, "data": "demo", "family": "mini", "classes": 10, "shots": 16}
+    given = {"seed": 0, "data": "demo", "width": 128, "classes": 10, "shots": 16}
     for method, preset, rule in [
-        ("lcs", "tuned", "mask-one-digit"),
+        ("lcs", "tuned", "mask-top-digit"),
         ("lcs", "paper", "as-is"),
         ("coop-memorize", "tuned", "as-is"),  # is not meant to forget
         ("label-mask", "tuned", "as-is"),  # tunes no prompt that could carry a rule
@@ -57,11 +57,63 @@ def test_preset_tuned_serves_what_tells_least_and_preset_paper_serves_answers_as
     assert resolve({"serve": "as-is"}, method="lcs", preset="tuned", **given).serve == "as-is"
 
 
-def test_one_digit_of_a_masked_answer():
+def test_one_digit_of_a_masked_answer_counts_from_an_even_share():
     p = np.array([[0.5, 0.26, 0.24], [0.9, 0.01, 0.09]], dtype=np.float32)
     found = serve(p, np.array([True, False, False]), "mask-one-digit")
     np.testing.assert_allclose(found, [[0, 0.5, 0.5], [0, 0.1, 0.9]], atol=1e-5)
     assert found[0].argmax() == 1  # the higher one stays in front
+
+
+def test_a_top_digit_is_one_name_above_an_even_share_or_none():
+    p = np.array([[0.3, 0.24, 0.23, 0.23], [0, 0.8, 0.1, 0.1], [0, 0.01, 0, 0.99], [1, 0, 0, 0]], dtype=np.float32)
+    found = serve(p, np.array([True, False, False, False]), "mask-top-digit")
+    third = 1 / 3
+    likely, sure = third + 0.5, third + (0.65 + 2 * third) / 2  # the last step ends at 1
+    np.testing.assert_allclose(found[0], [0, third, third, third], atol=1e-6)
+    np.testing.assert_allclose(found[1], [0, likely, (1 - likely) / 2, (1 - likely) / 2], atol=1e-6)
+    np.testing.assert_allclose(found[2], [0, (1 - sure) / 2, (1 - sure) / 2, sure], atol=1e-6)
+    np.testing.assert_allclose(found[3], [0, third, third, third], atol=1e-6)  # nothing but a removed name was seen
+
+
+def _answers(classes: int, rows: int, seed: int) -> np.ndarray:
+    """Answers from flat to certain, as a softmax of random logits of many sizes."""
+    rng = np.random.default_rng(seed)
+    logits = rng.standard_normal((rows, classes)) * np.geomspace(1e-3, 30, rows)[:, None]
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return (p / p.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 20, 100, 1000])
+@pytest.mark.parametrize("rule", SERVED_AS)
+def test_an_uninformative_answer_stays_one(rule, classes):
+    rng = np.random.default_rng(0)
+    noise = 1 + 1e-3 * rng.standard_normal((50, classes))
+    flat = (noise / noise.sum(axis=1, keepdims=True)).astype(np.float32)
+    listed = np.arange(classes) < max(1, round(0.4 * classes))
+    seen = serve(flat, listed, rule)
+    names = int((~listed).sum()) if rule.startswith("mask") else classes
+    if rule.endswith("top-label"):  # says a name and nothing else
+        return
+    most = np.log(names) / np.log(classes)
+    np.testing.assert_allclose(entropy(seen), most, atol=1e-3)
+    np.testing.assert_allclose(seen.max(axis=1), 1 / names, rtol=0.01)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 20, 100, 1000])
+@pytest.mark.parametrize("rule", SERVED_AS)
+def test_rules_keep_their_promises_at_every_size(rule, classes):
+    p = _answers(classes, 200, classes)
+    listed = np.arange(classes) % 5 < 2
+    listed[-1] = False
+    seen = serve(p, listed, rule)
+    np.testing.assert_allclose(seen.sum(axis=1), 1, atol=1e-5)
+    assert (seen >= 0).all()
+    kept = ~listed if rule.startswith("mask") else np.ones(classes, dtype=bool)
+    order = np.argsort(p[:, kept], axis=1)
+    steps = np.diff(np.take_along_axis(seen[:, kept], order, axis=1), axis=1)
+    assert steps.min(initial=0) >= -1e-5
+    flatter = (0.7 * p + 0.3 / classes).astype(np.float32)
+    assert (serve(flatter, listed, rule).max(axis=1) <= seen.max(axis=1) + 1e-5).all()
 
 
 def test_rules_that_are_not_there_are_refused(model, data, tmp_path):

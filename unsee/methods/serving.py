@@ -1,7 +1,9 @@
 """What a provider can do to answers before they leave: fewer digits, the top label alone, a mask, a gate.
 
-Each rule takes confidences (n, C) and which names are on its list (C,), and gives what a caller sees: rows that sum
-to 1.
+Each rule takes confidences (n, C) and which names are on its list (C,), and gives what a caller sees. Whatever the
+number of names, every rule keeps three promises. Rows sum to 1. A name with a higher confidence is never served with a
+lower one (but a gate makes all names of a suspect answer alike). An answer that is mixed with an even one is never
+served with a higher top confidence, so an uninformative answer stays one.
 "Suspect" answers are those whose top class is on the list.
 """
 
@@ -16,6 +18,7 @@ from unsee.seeds import stream
 from unsee.types import Floats, Mask
 
 TEMPERATURE = 10.0  # of suspect answers
+LEAD = 1e-6  # of the top name among equals, as a list of answers has an order
 Rule = Callable[[Floats, Mask, np.random.Generator], Floats]
 
 
@@ -25,13 +28,13 @@ def as_is(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
 
 
 def one_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
-    """Confidences with one decimal digit; the top one first among equals."""
-    return _round(p, 1)
+    """Confidences in steps of 0.1 above an even share; the top one first among equals."""
+    return _in_steps(p, np.zeros_like(listed), 0.1)
 
 
 def two_digits(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
-    """Confidences with two decimal digits; the top one first among equals."""
-    return _round(p, 2)
+    """Confidences in steps of 0.01 above an even share; the top one first among equals."""
+    return _in_steps(p, np.zeros_like(listed), 0.01)
 
 
 def top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
@@ -41,14 +44,15 @@ def top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
 
 
 def mask(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
-    """The listed names struck, the rest made to sum to 1 again."""
+    """The listed names removed, the rest made to sum to 1 again."""
     return mask_confidences(p, listed)
 
 
 def gate(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     """A suspect answer made uniform, its top class left to chance."""
     suspect = listed[answers(p)]
-    uniform = 1 / p.shape[1] + 1e-6 * rng.random(p.shape)
+    uniform = 1 + LEAD * rng.random(p.shape)
+    uniform /= uniform.sum(axis=1, keepdims=True)
     found: Floats = np.where(suspect[:, None], uniform, p).astype(np.float32)
     return found
 
@@ -63,12 +67,21 @@ def temperature(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
 
 
 def mask_one_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
-    """The listed names struck, the rest with one decimal digit: what is nearly uniform becomes the same for all."""
-    return one_digit(mask(p, listed, rng), listed, rng)
+    """The listed names removed, the rest in steps of 0.1 above an even share."""
+    return _in_steps(mask_confidences(p, listed), listed, 0.1)
+
+
+def mask_top_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The listed names removed; the top name in steps of 0.1 above an even share, all others alike.
+
+    An answer that is not half a step above an even share is the same for all names that are left and has no top name:
+    that is what forgotten images should get.
+    """
+    return _in_steps(mask_confidences(p, listed), listed, 0.1, top_only=True, lead=0.0)
 
 
 def mask_top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
-    """The top label among the names that are not struck."""
+    """The top label among the names that are not removed."""
     return top_label(mask(p, listed, rng), listed, rng)
 
 
@@ -79,6 +92,7 @@ SERVING: dict[str, Rule] = {
     "top-label": top_label,
     "mask": mask,
     "mask-one-digit": mask_one_digit,
+    "mask-top-digit": mask_top_digit,
     "mask-top-label": mask_top_label,
     "gate": gate,
     "temperature": temperature,
@@ -94,9 +108,27 @@ def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
     return SERVING[rule](p, listed, stream(0, f"serve{about}"))
 
 
-def _round(p: Floats, digits: int) -> Floats:
-    """Rounded shares of the total; the top class keeps a hair's lead, as a list of answers has an order."""
-    found = np.round(p.astype(np.float64), digits)
-    found[np.arange(len(p)), answers(p)] += 1e-6
+def _in_steps(p: Floats, removed: Mask, step: float, top_only: bool = False, lead: float = LEAD) -> Floats:
+    """Confidences by how many steps they are above an even share of the names that are left; the others share evenly.
+
+    Steps are counted from the even share, not from 0: one decimal digit of a flat answer over a hundred names is 0 for
+    all of them, and over twenty names 0 for some and 0.1 for others. A step is served as its middle. Names are told
+    from the top down, as long as they sum to at most 1, so what is served of the top name depends on nothing else.
+    """
+    names = int((~removed).sum())
+    even = 1 / names
+    order = np.argsort(np.where(removed, np.inf, -p.astype(np.float64)), axis=1, kind="stable")
+    above = np.take_along_axis(p.astype(np.float64), order, axis=1) - even
+    steps = np.floor(above / step + 0.5)
+    middle = step * (steps - 0.5 + np.minimum(steps + 0.5, (1 - even) / step)) / 2  # the last step ends at 1
+    level = even + np.where(steps > 0, middle, 0.0)
+    told = (steps > 0) & (level.cumsum(axis=1) <= 1 + 1e-9)
+    told[:, 1 if top_only else names :] = False
+    left = np.maximum(0.0, 1 - np.where(told, level, 0.0).sum(axis=1))
+    served = np.where(told, level, (left / np.maximum(1, names - told.sum(axis=1)))[:, None])
+    served[:, names:] = 0.0
+    served[:, 0] += lead
+    found = np.empty_like(served)
+    np.put_along_axis(found, order, served, axis=1)
     shares: Floats = (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
     return shares
