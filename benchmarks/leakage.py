@@ -1,10 +1,13 @@
-"""What answers still tell of forgotten classes: the default of preset `tuned` beside a label mask, and a prompt alone.
+"""What answers leak of forgotten classes: the default of preset `tuned` beside a label mask, and a prompt alone.
 
     python -m benchmarks.leakage DATA_DIR CACHE_DIR
-    python -m benchmarks.leakage DATA_DIR CACHE_DIR --lists chosen --seeds 10 11 12 --goals entropy mask push
+    python -m benchmarks.leakage DATA_DIR CACHE_DIR --images held-out --lists first --seeds 10 11 12 --rules …
+    python -m benchmarks.leakage DATA_DIR CACHE_DIR --images held-out --lists first --seeds 10 --data cifar100-tenth …
 
-The second form is how the default was chosen: with the first four classes forgotten and other seeds. The lists of the
-first were not looked at then. Rows are means over lists and seeds; the last lines compare run by run.
+The other two are how the default rule was chosen: with other seeds, and on training photos that were neither tuned on
+nor seen by the embedded model. The rule of choice was written down before: of the rules whose H is at most one point
+below that of `mask` on both data sets, the one on whose answers a 16-shot probe is right least often. Rows are means
+over lists and seeds; the last lines compare run by run.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import unsee
-from benchmarks.choose_steps import FORGET
+from benchmarks.choose_steps import held_out
 from unsee.audit.measures import mutual_information
 from unsee.audit.probes import SHOTS, k_shot_probe
 from unsee.methods.presets import SERVE
@@ -65,29 +68,33 @@ def main() -> None:
     parser.add_argument("cache")
     parser.add_argument("--data", default="cifar10-batch5")
     parser.add_argument("--model", default="mini")
-    parser.add_argument("--lists", nargs="*", default=LISTS, metavar="NAME,NAME", help='"chosen": the first four')
+    parser.add_argument("--lists", nargs="*", default=LISTS, metavar="NAME,NAME", help='"first": the first 40 %%')
     parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2, 3, 4))
+    parser.add_argument("--images", choices=("test", "held-out"), default="test")
     parser.add_argument("--goals", nargs="*", choices=GOALS, default=("entropy",))
     parser.add_argument("--rules", nargs="*", choices=SERVED_AS, default=("as-is", SERVE))
     given = parser.parse_args()
     model = unsee.load_model(given.model, cache=unsee.FeatureCache(given.cache), threads=1)
     data = unsee.load_data(given.data, data_dir=given.folder)
-    bound, names, labels = bind(model, data.test), data.class_names, data.test.labels
-    plain = bound.zero_shot("a photo of a {}.")
-    if plain is None:
-        raise SystemExit("the model answers no plain-text prompt")
+    names = data.class_names
     found: dict[tuple[str, str], list[Told]] = defaultdict(list)
     for listed in given.lists:
-        gone = FORGET if listed == "chosen" else listed.split(",")
+        gone = list(names[: round(0.4 * len(names))]) if listed == "first" else listed.split(",")
         forget = np.isin(names, gone)
         for seed in given.seeds:
-            for rule in {rule if rule.startswith("mask") else "mask": None for rule in given.rules}:
-                found[PLAIN, rule].append(tell(plain, labels, forget, rule, seed))
             for goal in given.goals:
                 tuner = unsee.PromptTuner(gone, seed=seed, goal=goal).fit(model, data)
-                p = tuner.prompt.unserved(bound)
+                split = tuner.config_.split
+                held = data.train.subset(held_out(data, {*split.train, *split.valid}))
+                bound = bind(model, held if given.images == "held-out" else data.test)
+                p, labels = tuner.prompt.unserved(bound), bound.labels
                 for rule in given.rules:
                     found[goal, rule].append(tell(p, labels, forget, rule, seed))
+            plain = bound.zero_shot("a photo of a {}.")
+            if plain is None:
+                raise SystemExit("the model answers no plain-text prompt")
+            for rule in {rule if rule.startswith("mask") else "mask": None for rule in given.rules}:
+                found[PLAIN, rule].append(tell(plain, labels, forget, rule, seed))
         print(f"done: {', '.join(gone)}", flush=True)
     shots = ", ".join(map(str, SHOTS))
     print(f"{'answers':12} {'served as':16} {'H':>14} {'entropy':>8} {'bits':>6}  probe with {shots} shots, %")
