@@ -1,6 +1,7 @@
-"""Chooses the sizes of LCS for preset `tuned` and the embedded model: on validation images alone.
+r"""Chooses the sizes of LCS for preset `tuned` and the embedded model: on validation images alone.
 
-    python -m benchmarks.choose_sizes DATA_DIR CACHE_DIR [--data NAME ...] [--model MODEL] [--sizes M+SHARED+OWN ...]
+    python -m benchmarks.choose_sizes DATA_DIR CACHE_DIR [--data NAME ...] [--model MODEL] [--sizes M+SHARED+OWN ...] \
+        [--shots K]
 
 Shots and the images to score come from photos that the embedded model was not trained on. For CIFAR they are training
 photos: no test image is scored. Folders are those of `benchmarks.photo_sets`, which no published table uses; their test
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--model", default="mini")
     parser.add_argument("--sizes", nargs="*", metavar="M+SHARED+OWN")
     parser.add_argument("--seeds", nargs="*", type=int)
+    parser.add_argument("--shots", type=int)
     given = parser.parse_args()
     model = unsee.load_model(given.model, cache=unsee.FeatureCache(given.cache), threads=1)
     for name in given.data:
@@ -70,7 +72,8 @@ def main() -> None:
             began, found = time.perf_counter(), list[Scores]()
             for seed in given.seeds or SEEDS.get(name, FOLDER_SEEDS):
                 gone = to_forget(data, seed)
-                tuner = unsee.PromptTuner(gone, "lcs", seed=seed, contexts=contexts, shared=shared, own=own)
+                chosen = {"contexts": contexts, "shared": shared, "own": own, "shots": given.shots}
+                tuner = unsee.PromptTuner(gone, "lcs", seed=seed, **chosen)
                 split = tuner.fit(model, data).config_.split
                 found.append(tuner.score(images_to_score(data, {*split.train, *split.valid})))
             each = (time.perf_counter() - began) / len(found)

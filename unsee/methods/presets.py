@@ -34,7 +34,7 @@ PAPER: dict[str, dict[str, int]] = {
 FEW_CLASSES = 20  # up to here data counts as the paper's small set, beyond as its large ones
 NARROW = 256  # numbers in a context, at most; CLIP's smallest models have 512
 _NARROW_FEW = {"contexts": 8, "shared": 20, "own": 120, "dim": 60}
-_NARROW_MANY = {"contexts": 16, "shared": 80, "own": 120}
+_NARROW_MANY = {"contexts": 16, "shared": 80, "own": 120, "dim": 125}
 SERVE = "mask-top-digit"  # leaked least at equal H on held-out photos: docs/audit.md
 PRESETS = ("tuned", "paper")
 POPULATION = 20
@@ -118,7 +118,7 @@ def _tuned_sizes(width: int, classes: int) -> dict[str, int]:
     if width > NARROW:
         return {}
     sizes = _NARROW_FEW if classes <= FEW_CLASSES else _NARROW_MANY
-    return sizes | {"own": min(sizes["own"], width)}
+    return sizes | {name: min(sizes[name], width) for name in ("own", "dim")}  # more could not reach further
 
 
 def _step_size_of_pycma_3(search: str | None) -> str:
