@@ -284,8 +284,11 @@ def _numpy(x: Tensor) -> Floats:
 
 
 def _tail(suffix: Sequence[int], bare: Sequence[int]) -> int:
-    """How many ids follow a class name: its full stop and the end token, or the end token alone where they merge."""
-    return len(suffix) - len(bare) if list(suffix[: len(bare)]) == list(bare) and len(suffix) > len(bare) else 1
+    """How many ids follow a class name: all beyond as many as the name alone has, as CoOp counts them.
+
+    That is the full stop and the end token, or the end token alone where the stop merges with the name's last sign.
+    """
+    return max(1, len(suffix) - len(bare))
 
 
 def _fingerprint(tower: Tower, *others: str) -> str:

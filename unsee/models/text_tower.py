@@ -106,12 +106,15 @@ class TextTower:
     def bind(
         self, suffixes: Sequence[Sequence[int]], sos: int | None, position: str = "end", tails: Sequence[int] = ()
     ) -> BoundText:
-        """The tower bound to class names. suffixes: the ids of `<class name>. [EOT]`, cut after EOT."""
+        """The tower bound to class names. suffixes: the ids of `<class name>. [EOT]`, cut after EOT.
+
+        tails: how many of these follow each name; without them two do, the full stop and EOT.
+        """
         if position not in POSITIONS:
             raise InputError(f"the class position is one of {', '.join(POSITIONS)}, not {position!r}")
         if sos is None:
             raise InputError("CLIP's text tower needs a start token, and this tokenizer has none")
-        return BoundText(self, tuple(tuple(s) for s in suffixes), sos, position)
+        return BoundText(self, tuple(tuple(s) for s in suffixes), sos, position, tuple(tails) or (2,) * len(suffixes))
 
     def encode(self, texts: Sequence[Sequence[int]]) -> Tensor:
         """Embeddings of whole texts, cut after EOT, [SOS] included. -> (n, E), each of length 1."""
@@ -171,14 +174,21 @@ class Blocks:
 class BoundText:
     """Contexts (b, m, D) in, class embeddings (b, C, E) out, for fixed class names."""
 
-    def __init__(self, tower: TextTower, suffixes: tuple[tuple[int, ...], ...], sos: int, position: str) -> None:
+    def __init__(
+        self,
+        tower: TextTower,
+        suffixes: tuple[tuple[int, ...], ...],
+        sos: int,
+        position: str,
+        tails: tuple[int, ...],
+    ) -> None:
         self.tower = tower
         self.classes = len(suffixes)
         self.position = position
         self.longest = max(len(s) for s in suffixes)
         self._rows = sum(len(s) for s in suffixes)
         self._sos = sos
-        self._suffixes = suffixes
+        self._suffixes, self._tails = suffixes, tails
         self._blocks = _cut(suffixes, tower.tokens.device)
         self._order = torch.cat([blocks.classes.flatten() for blocks in self._blocks]).argsort()
         self._prepared: dict[int, Prepared] = {}
@@ -287,12 +297,12 @@ class BoundText:
         b, m, _ = contexts.shape
         half = {"end": m, "middle": m // 2, "front": 0}[self.position]
         out = contexts.new_empty(b, self.classes, self.tower.projection.shape[0])
-        for rows, ids in _by_length(self._suffixes, contexts.device):
-            c = len(rows)
-            name = self.tower.tokens[ids].expand(b, -1, -1, -1)  # (b, c, l, D); the last two are "." and EOT
+        for rows, ids in _by_length(self._suffixes, contexts.device, self._tails):
+            c, cut = len(rows), ids.shape[1] - self._tails[int(rows[0])]
+            name = self.tower.tokens[ids].expand(b, -1, -1, -1)  # (b, c, l, D); after the cut, mostly "." and EOT
             ctx = contexts[:, None].expand(-1, c, -1, -1)
             sos = self.tower.tokens[self._sos].expand(b, c, 1, -1)
-            x = torch.cat([sos, ctx[:, :, :half], name[:, :, :-2], ctx[:, :, half:], name[:, :, -2:]], dim=2)
+            x = torch.cat([sos, ctx[:, :, :half], name[:, :, :cut], ctx[:, :, half:], name[:, :, cut:]], dim=2)
             x = x + self.tower.positions[: x.shape[2]]
             out[:, rows] = self.tower.read(causal(self.tower, x.flatten(0, 1))).view(b, c, -1)
         return out
@@ -361,11 +371,13 @@ def _cut(suffixes: Sequence[Sequence[int]], device: torch.device) -> list[Blocks
     return made
 
 
-def _by_length(texts: Sequence[Sequence[int]], device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Texts of one length together: their row numbers (c,) and ids (c, l)."""
-    lengths: dict[int, list[int]] = {}
+def _by_length(
+    texts: Sequence[Sequence[int]], device: torch.device, tails: Sequence[int] = ()
+) -> list[tuple[Tensor, Tensor]]:
+    """Texts of one length, and of one tail if they have any, together: their row numbers (c,) and ids (c, l)."""
+    lengths: dict[tuple[int, int], list[int]] = {}
     for row, text in enumerate(texts):
-        lengths.setdefault(len(text), []).append(row)
+        lengths.setdefault((len(text), tails[row] if tails else 0), []).append(row)
     return [
         (torch.tensor(rows, device=device), torch.tensor([list(texts[r]) for r in rows], device=device))
         for rows in lengths.values()
