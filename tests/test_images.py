@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import io
+import struct
+
 import numpy as np
 import pytest
 from PIL import Image
 
 import unsee
 from unsee import ImageError, InputError
-from unsee.images import ArraySource, as_rgb, labelled
+from unsee.images import ArraySource, as_rgb, decode, labelled
 
 
 def test_paths_pil_images_and_arrays_become_the_same_images(tmp_path):
@@ -43,6 +46,17 @@ def test_an_unreadable_image_is_named(tmp_path):
     good, bad = images.readable()
     assert [good.name(i) for i in range(len(good))] == [str(whole)]
     assert [error.name.rsplit("/", 1)[1] for error in bad] == names[:-1]
+
+
+@pytest.mark.parametrize(("tag", "kind"), [(273, 10), (273, 12), (320, 6)])  # where the strips are; the palette
+def test_a_damaged_tiff_is_named_whatever_its_decoder_raises(tag, kind):
+    out = io.BytesIO()
+    Image.new("P", (16, 16)).save(out, "TIFF")
+    content = bytearray(out.getvalue())
+    at = content.index(struct.pack("<H", tag))
+    content[at + 2 : at + 8] = struct.pack("<HI", kind, 1)  # one value of another type
+    with pytest.raises(ImageError, match=r"broken\.tif"):
+        decode(bytes(content), "broken.tif")
 
 
 def test_an_exif_rotated_photo_is_read_upright(tmp_path):

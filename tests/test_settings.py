@@ -67,6 +67,8 @@ def test_the_limit_is_the_smaller_of_plan_and_budget():
         ({"step_size": "cas"}, "unknown step_size 'cas'; did you mean 'csa'"),
         ({"projection": "token"}, "unknown projection"),
         ({"validate": "never"}, "validate is"),
+        ({"validate": "²"}, "validate is"),
+        ({"validate": "0"}, "validate is"),
         ({"memorize_weight": -1.0}, "must not be negative"),
         ({"shared": -1}, "must not be negative"),
     ],
@@ -97,3 +99,10 @@ def test_unknown_methods_and_presets_are_refused():
         settings(method="lsc")
     with pytest.raises(InputError, match="unknown preset"):
         settings(preset="fast")
+
+
+@pytest.mark.parametrize(("method", "least"), [("lcs", 4), ("cbbt", 2), ("zip", 2), ("random-search", 1)])
+def test_a_search_says_how_many_candidates_a_generation_needs(method, least):
+    assert settings({"population": least}, method).population == least
+    with pytest.raises(InputError, match=f"population must be at least {least}, not {least - 1}"):
+        settings({"population": least - 1}, method)

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unsee.class_names import first_share
 from unsee.data.names import CIFAR10, CIFAR100
 from unsee.images import Anything, ArraySource, as_images, labelled
 from unsee.models.checkpoints import TowerSizes
@@ -235,7 +236,7 @@ def overhead(
         images = labelled(ArraySource(np.ascontiguousarray(pixels)), np.repeat(np.arange(classes), 2 * shots), names)
         watched = Watched(subject.model)
         with tempfile.TemporaryDirectory() as folder:
-            tuner = PromptTuner(names[: 4 * classes // 10], iterations=generations)
+            tuner = PromptTuner(first_share(names), iterations=generations)
             tuner.fit(watched, Data(name, images, images), out=Path(folder) / "run")
         total = tuner.history_[-1].seconds
         settings = tuner.settings_

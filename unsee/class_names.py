@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from unsee.errors import InputError, unknown
 from unsee.types import Mask
 
+SHARE = 0.4  # of the classes, the first ones: what the paper forgets unless it says otherwise
+T = TypeVar("T")
 _SYNSET = re.compile(r" \(n\d{8}\)$")
 
 
@@ -38,6 +41,11 @@ def forget_mask(class_names: Sequence[str], forget: Sequence[str]) -> Mask:
     if mask.all():
         raise InputError(f"all {len(names)} classes are to be forgotten; at least one must be kept")
     return mask
+
+
+def first_share(class_names: Sequence[T], share: float = SHARE) -> tuple[T, ...]:
+    """The first classes, this share of them rounded to the nearest number: what the paper forgets. At least one."""
+    return tuple(class_names[: max(1, round(share * len(class_names)))])
 
 
 def plain(class_name: str) -> str:

@@ -92,9 +92,12 @@ def decode(content: bytes, name: str) -> Image.Image:
         with Image.open(io.BytesIO(content)) as image:
             image.load()
             return ImageOps.exif_transpose(image)
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = "not an image this machine can decode" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise ImageError(name, reason) from None
+    except MemoryError:
+        raise
+    except UnidentifiedImageError:
+        raise ImageError(name, "not an image this machine can decode") from None
+    except Exception as error:  # decoders raise all types on a damaged file
+        raise ImageError(name, str(error) or type(error).__name__) from None
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -52,6 +52,8 @@ _CHOICES = {
     "goal": GOALS,
     "serve": SERVED_AS,
 }
+# CMA-ES ranks its candidates; differences compare one with the point itself; two sides make a pair.
+_LEAST_POPULATION = {**dict.fromkeys(CMA_KINDS, 4), "differences": 2, "two-sided": 2}
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _AT_LEAST_ONE = ("shots", "iterations", "contexts", "own", "dim", "rank")
 _ABOVE_ZERO = ("sigma0", "rate", "weight_rate", "tau")
@@ -136,8 +138,9 @@ class Settings:
                 raise InputError(unknown(name, getattr(self, name), known))
         if self.budget is not None and self.budget < 1:
             raise InputError(f"budget must be at least 1 candidate, not {self.budget}")
-        if self.population < (4 if self.search in CMA_KINDS else 1):
-            raise InputError(f"population must be at least 4, not {self.population}")
+        least = _LEAST_POPULATION.get(self.search, 1)
+        if self.population < least:
+            raise InputError(f"population must be at least {least}, not {self.population}")
         if self.search == "gradient" and self.population != 1:
             raise InputError(f"search=gradient has one candidate per step: population must be 1, not {self.population}")
         if self.optimizer == "sgd" and self.search != "gradient":
@@ -168,7 +171,8 @@ class Settings:
         if self.merit not in ("h", "acc_mem"):
             raise InputError(f"merit is h or acc_mem, not {self.merit!r}")
         rule = self.validate
-        if rule not in ("every", "generation", "first", "loss") and not (rule.isdigit() and int(rule) > 0):
+        number = int(rule) if rule.isascii() and rule.isdigit() else 0  # isdigit alone is also true of "²"
+        if rule not in ("every", "generation", "first", "loss") and number < 1:
             raise InputError(
                 f"validate is 'every', 'generation', 'first', 'loss' or a number of candidates, not {rule!r}"
             )

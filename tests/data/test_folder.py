@@ -7,7 +7,7 @@ import pytest
 
 import unsee
 from tests import tiny
-from unsee import DataError
+from unsee import DataError, InputError
 from unsee.data.splits import few_shot_split, largest_shots
 
 
@@ -24,6 +24,11 @@ def test_class_folders_alone_are_halved_by_seed(image_folder):
     names = [{half.train.name(i) for i in range(40)} for half in halves]
     assert names[0] == names[1] != names[2]
     assert not names[0] & {halves[0].test.name(i) for i in range(40)}
+
+
+def test_a_negative_seed_is_one_line(image_folder):
+    with pytest.raises(InputError, match="seed must not be negative, but is -1"):
+        unsee.load_data(image_folder / "train", seed=-1)
 
 
 def test_underscores_in_folder_names_are_spaces_in_class_names(tmp_path):

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import unsee
+from tests import tiny
 from unsee import InputError, Scores
+from unsee.class_names import first_share
 from unsee.cli import main
 from unsee.data.names import CIFAR10
 from unsee.methods.registry import METHODS
@@ -88,6 +90,31 @@ def test_classes_to_forget_are_named_by_number_or_are_a_share_of_the_first():
     assert forgotten(main_table.rows[0], main_table.points[0], CIFAR10) == CIFAR10[:4]
     with pytest.raises(InputError, match="forgets class number 1, but there are 1"):
         requests_of(classes, "cifar10", ("cat",), [0])
+
+
+def test_compare_and_the_papers_tables_forget_the_same_first_classes():
+    main_table = load_experiment("table-main")
+    for count in range(2, 60):
+        names = tuple(map(str, range(count)))
+        assert first_share(names) == forgotten(main_table.rows[0], main_table.points[0], names)
+    assert [len(first_share(range(count))) for count in (2, 3, 4, 6, 7, 9, 10, 30, 1000)] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+        4,
+        4,
+        12,
+        400,
+    ]
+
+
+def test_compare_forgets_the_first_40_percent(model_folder, tmp_path, capsys):
+    images = tiny.write_images(tmp_path / "images", tiny.NAMES[:4], train=4, test=2)
+    given = ["compare", images, "--model", model_folder, "--methods", "label-mask", "--seeds", "0", "--set", "shots=2"]
+    assert main([*map(str, given), "--out", str(tmp_path / "runs"), "--no-cache", "--json"]) == 0
+    assert "forgetting airplane and automobile" in json.loads(capsys.readouterr().out)["title"]
 
 
 def test_a_pretrained_start_needs_weights_and_is_left_out_without():

@@ -67,7 +67,7 @@ def compare(
     **where: Any,
 ) -> None:
     """Compare methods on DATA at equal image queries, over several seeds; runs only what is missing."""
-    from unsee.class_names import read_names
+    from unsee.class_names import first_share, read_names
     from unsee.sweeps.comparison import compare as run_comparison
     from unsee.sweeps.sweep import Workspace
 
@@ -75,7 +75,7 @@ def compare(
     numbers, settings = read_seeds(seeds), read_pairs(pairs)
     images = read_data(data, numbers[0], data_dir)
     loaded = read_model(model, console, **where)
-    forget = images.class_names[: max(1, 4 * len(images.class_names) // 10)] if names is None else read_names(names)
+    forget = first_share(images.class_names) if names is None else read_names(names)
     chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
     workspace = Workspace(loaded, images, out)
     with console.tuning() as watch:

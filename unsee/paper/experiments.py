@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unsee.class_names import SHARE, first_share
 from unsee.errors import InputError, unknown
 from unsee.methods.registry import METHODS
 from unsee.runs.records import ResultRecord
@@ -21,7 +22,6 @@ from unsee.settings import Value
 from unsee.sweeps.sweep import RunRequest
 
 TABLES = Path(__file__).parent / "tables"
-SHARE = 0.4  # of the classes, the first ones: what the paper forgets unless it says otherwise
 STANDS_FOR = {
     "demo": "cifar10",
     "cifar10-batch5": "cifar10",
@@ -155,8 +155,7 @@ def forgotten(row: TableRow, point: XPoint, class_names: Sequence[str]) -> tuple
         raise InputError(f"{row.name!r} forgets class number {max(row.forget)}, but there are {len(class_names)}")
     if row.forget:
         return tuple(class_names[i] for i in row.forget)
-    share = SHARE if point.share is None else point.share
-    return tuple(class_names[: max(1, round(share * len(class_names)))])
+    return first_share(class_names, SHARE if point.share is None else point.share)
 
 
 def requests_of(
