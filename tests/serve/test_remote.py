@@ -11,7 +11,7 @@ import pytest
 
 import unsee
 from tests.serve.servers import ThreadServer
-from unsee.models.remote import RemoteModel, fill_up, image_file
+from unsee.models.remote import RemoteModel, fill_up, first_rows, image_file
 from unsee.models.wire import LOGS, MEDIA, TOP, Message, pack, unpack
 from unsee.serve.engine import ClassList
 from unsee.serve.limits import Limits
@@ -61,6 +61,24 @@ def test_the_second_upload_is_free(served, keys, data):
         assert (first.images_encoded, second.images_encoded, second.images_from_cache) == (20, 0, 20)
         wider = remote.bind(data.test.subset(range(0, 60, 2)), data.class_names)
     assert wider.images_encoded == 20  # ten of its thirty were there
+
+
+class Counted(str):
+    """A hash that counts how often it is compared with another."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_finding_what_to_upload_takes_time_in_proportion_to_the_images():
+    digests = [Counted(f"{i // 2:032x}") for i in range(4000)]  # every image twice
+    rows = first_rows(digests, {f"{i:032x}" for i in range(1000, 2000)})
+    assert rows == list(range(2000, 4000, 2)), "each missing image once, at its first place"
+    assert Counted.compared <= 4 * len(digests)
 
 
 def test_a_deleted_set_is_gone_and_the_images_of_others_stay(served, keys, ask, data):

@@ -11,7 +11,7 @@ import copy
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -210,8 +210,7 @@ class RemoteBound:
             reply = connection.send("POST", "/v1/images", body, "application/json", accept=(404,))
             if reply.status != 404:
                 return set_digest(digests)
-            missing = set(reply.json().get("missing") or ())
-            rows = [digests.index(digest) for digest in dict.fromkeys(digests) if digest in missing]
+            rows = first_rows(digests, set(reply.json().get("missing") or ()))
             if not rows:
                 break
             self.images_encoded, self.images_from_cache = len(rows), len(images) - len(rows)
@@ -224,6 +223,14 @@ class RemoteBound:
     def _upload_files(self, files: Sequence[tuple[str, bytes]]) -> None:
         parts = [("images", (name, content, "application/octet-stream")) for name, content in files]
         self._model.connection.send("POST", "/v1/images?set=no", files=parts)
+
+
+def first_rows(digests: Sequence[str], missing: Collection[str]) -> list[int]:
+    """Rows of the missing images, each image once; one pass, as there may be tens of thousands."""
+    places: dict[str, int] = {}
+    for row, digest in enumerate(digests):
+        places.setdefault(digest, row)
+    return [row for digest, row in places.items() if digest in missing]
 
 
 def image_file(images: Images, row: int) -> bytes:
