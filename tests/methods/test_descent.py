@@ -114,6 +114,25 @@ def test_cbbts_estimate_converges_to_the_true_slope_with_more_directions(slopes)
     assert found[-1] >= 0.9
 
 
+def steps_of_zip(model, data, **given):
+    """How far the first step moves the point of a two-sided search."""
+    task = make_task(model, data, FORGET, "zip", "tuned", 0, {"shots": 2, "rate": 0.1, **given})
+    search = task.search()
+    z = search.ask()
+    search.tell(z, np.arange(len(z), dtype=np.float64))
+    after = search.ask()
+    return float(np.abs((after[0] + after[len(after) // 2]) / 2 - (z[0] + z[len(z) // 2]) / 2).max())
+
+
+def test_the_unit_of_a_rate_counts_for_zip_too(model, data):
+    assert steps_of_zip(model, data) == pytest.approx(0.1), "latents are in the projection's unit"
+    entries = {"parametrization": "vanilla"}
+    assert steps_of_zip(model, data, **entries) == pytest.approx(0.1 * model.card.token_std)
+    assert steps_of_zip(model, data, **entries, rate_unit="absolute") == pytest.approx(0.1)
+    with pytest.raises(InputError, match="rate_unit=absolute is for the contexts' own entries"):
+        steps_of_zip(model, data, rate_unit="absolute")
+
+
 def test_nt_xent_equals_the_formula_written_out_slowly():
     rng = np.random.default_rng(0)
     after, before = rng.normal(size=(3, 5, 4)), rng.normal(size=(5, 4))
@@ -133,7 +152,7 @@ def test_nt_xent_equals_the_formula_written_out_slowly():
 def test_classes_without_images_are_the_last_of_the_forgotten(model, data):
     def unseen(share):
         given = {"shots": 2, "with_images": share}
-        task = make_task(model, data, ["airplane", "automobile", "cat", "deer"], "lcs", "tuned", 0, given)
+        task = make_task(model, data, ["airplane", "automobile", "cat", "deer"], "lcs+c-emb", "tuned", 0, given)
         return np.flatnonzero(task.unseen).tolist()
 
     assert unseen(0.5) == [3, 4]

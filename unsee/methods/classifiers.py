@@ -55,7 +55,7 @@ class ScratchLearner:
     def __init__(self, task: Task) -> None:
         s = task.settings
         keep = np.flatnonzero(~task.forget)
-        images = task.data.train.subset(task.split.train)
+        images, _ = task.tuning_images
         self._images = images.subset(np.flatnonzero(~task.forget[images.labels]))
         self._keep, self._classes = keep, len(task.forget)
         self._device = device_of(task.model)

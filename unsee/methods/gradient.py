@@ -22,9 +22,9 @@ class LossSlope:
         self._device = open_box(task.model, settings.method, "gradients").tower.tokens.device
         self._forget = torch.from_numpy(task.forget).to(self._device)
         self._batches = task.batches
-        self._images = task.bind_images(task.split.train) if task.batches is None else task.batches.shots
+        self._images = task.bind_images(task.split_rows[0]) if task.batches is None else task.batches.shots
         self._weights = settings.memorize_weight, settings.forget_weight
-        self._goal = task.goal(task.split.train)
+        self._goal = task.goal(task.split_rows[0])
         self._shape = shape
 
     def __call__(self, contexts: Doubles, step: int) -> Doubles:

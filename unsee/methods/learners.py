@@ -68,7 +68,7 @@ class CopyLearner:
         self._settings = s
         model = open_box(task.model, s.method, "weights")
         self._names = task.data.class_names
-        self._images = task.data.train.subset(task.split.train)
+        self._images, _ = task.tuning_images
         if s.forget_weight == 0:  # only the classes to keep
             self._images = self._images.subset(np.flatnonzero(~task.forget[self._images.labels]))
         self._labels = torch.from_numpy(self._images.labels)

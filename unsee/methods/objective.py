@@ -181,7 +181,7 @@ def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:
 
 def _embeddings(task: Task) -> ClassEmbeddings | None:
     settings = task.settings
-    if settings.embedding_weight == 0 or settings.with_images == 1:
+    if settings.embedding_weight == 0 or not task.unseen.any():
         return None
     from unsee.models.white_box import ClassEmbeddings, open_box  # imports torch
 

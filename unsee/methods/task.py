@@ -6,7 +6,7 @@ A task makes the parts of a run by name: the parametrization of contexts, the se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -32,6 +32,7 @@ from unsee.methods.contexts import (
 from unsee.methods.descent import DECAY, Adam, ForwardDifferences, GradientDescent, Optimizer, Sgd, Slope, TwoSided
 from unsee.methods.losses import Goal, memorize_loss
 from unsee.methods.presets import resolve
+from unsee.methods.registry import METHODS
 from unsee.methods.search import RandomSearch, Search
 from unsee.methods.serving import serve
 from unsee.metrics import answers, mask_confidences, scores
@@ -100,26 +101,38 @@ class Task:
 
     @cached_property
     def unseen(self) -> Mask:
-        """The forgotten classes there are no images of: the last ones, as many as `with_images` leaves out. -> (C,)."""
-        gone = np.flatnonzero(self.forget)
+        """The forgotten classes there are no images of: the last ones, as many as `with_images` leaves out. -> (C,).
+
+        Of several forgotten classes, one at least has images, unless `with_images` is 0.
+        """
+        gone, share = np.flatnonzero(self.forget), self.settings.with_images
+        least = 1 if share > 0 and len(gone) > 1 else 0
         unseen = np.zeros_like(self.forget)
-        unseen[gone[round(self.settings.with_images * len(gone)) :]] = True
+        unseen[gone[max(least, round(share * len(gone))) :]] = True
         return unseen
+
+    @property
+    def none_seen(self) -> bool:
+        """Whether there are no images of any forgotten class, so that H cannot be measured while tuning."""
+        return bool((self.unseen == self.forget).all())
 
     @property
     def blind(self) -> bool:
         """Whether no image is tuned on at all; those to validate on are then for the record alone."""
-        return self.settings.memorize_weight == 0 and bool((self.unseen == self.forget).all())
+        return self.settings.memorize_weight == 0 and self.none_seen
 
     @cached_property
     def split_rows(self) -> tuple[Ints, Ints]:
-        """Rows of the training images to tune on and to validate on, without the classes there are no images of."""
+        """Rows of the training images to tune on and to validate on, without the classes there are no images of.
+
+        Where candidates are chosen by loss for want of such images, those to validate on are for the record alone.
+        """
         parts = self.split.train, self.split.valid
         if self.blind:
             return parts
         labels = self.data.train.labels
         train, valid = (part[~self.unseen[labels[part]]] for part in parts)
-        return train, valid
+        return train, self.split.valid if self.none_seen and self.settings.validate == "loss" else valid
 
     @property
     def tuning_rows(self) -> Ints:
@@ -200,7 +213,7 @@ class Task:
                     entry=s.difference * self.model.card.token_std,
                 )
             case "two-sided":
-                return TwoSided(dim, streams[0], population=s.population, rate=s.rate, steps=s.iterations)
+                return TwoSided(dim, streams[0], population=s.population, rate=self._rate_of_z, steps=s.iterations)
             case "gradient":
                 return GradientDescent(self._slope(), self._optimizer(dim))
             case kind:
@@ -238,6 +251,19 @@ class Task:
         s = self.settings
         return s.rate * self.model.card.token_std if s.rate_unit == "token-std" else s.rate
 
+    @property
+    def _rate_of_z(self) -> float:
+        """The rate of a search whose z may be latents: these have the projection's unit, and no other."""
+        s = self.settings
+        if s.parametrization == "vanilla":
+            return self._rate
+        if s.rate_unit != "token-std":
+            raise InputError(
+                f"rate_unit={s.rate_unit} is for the contexts' own entries: search={s.search} steps in latents here. "
+                "Leave it out, or use parametrization=vanilla"
+            )
+        return s.rate
+
 
 def make_task(
     model: BlackBox, data: Data, forget: Sequence[str], method: str, preset: str, seed: int, given: Mapping[str, Value]
@@ -246,7 +272,21 @@ def make_task(
     mask = forget_mask(data.class_names, forget)
     settings = resolve_settings(model, data, method, preset, seed, given, int(mask.sum()))
     split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
-    return Task(settings, model, data, mask, split)
+    task = Task(settings, model, data, mask, split)
+    return replace(task, settings=_settings_to_choose_by(task))
+
+
+def _settings_to_choose_by(task: Task) -> Settings:
+    """The settings, with the choice by loss where no image of a forgotten class is there: H is then 0 for all."""
+    s = task.settings
+    if METHODS[s.method].untuned or s.merit != "h" or not task.none_seen:
+        return s
+    if s.embedding_weight == 0 or s.search == "gradient" or METHODS[s.method].trains_weights:
+        raise InputError(
+            f"with_images={s.with_images:g} leaves no image of a forgotten class to learn from, and {s.method} has "
+            "no loss on class embeddings: use c-emb or lcs+c-emb, or a larger with_images"
+        )
+    return replace(s, validate="loss")
 
 
 def resolve_settings(

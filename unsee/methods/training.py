@@ -49,7 +49,7 @@ class TrainedWeights:
 
 def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
     """Fine-tuning, CoOp with parameter update, and classifiers from scratch, from where the history ends."""
-    learner, valid = make_learner(task), task.data.train.subset(task.split.valid)
+    learner, (_, valid) = make_learner(task), task.tuning_images
     optimizer = torch.optim.Adam([dict(group) for group in learner.groups()])
     recorder.best.kept = _restore(learner, optimizer, recorder.restore())
     recorder.start()
@@ -81,7 +81,7 @@ def make_learner(task: Task) -> Learner:
 
 def measure_step(task: Task) -> float:
     """Seconds that one training step takes, measured on a few images to validate and one batch to train on."""
-    learner, valid = make_learner(task), task.split.valid
+    learner, (_, valid) = make_learner(task), task.split_rows
     few = task.data.train.subset(valid[:FEW_IMAGES])
     learner.confidences(few)  # the first time is slower
     started = time.perf_counter()
@@ -104,7 +104,7 @@ def _keep(learner: Learner, moving: list[torch.Tensor], before: list[torch.Tenso
 
 def _count(task: Task, valid: Images, recorder: Recorder) -> None:
     recorder.ledger.prompts_encoded += 2 * len(task.forget)
-    recorder.ledger.image_queries += len(task.split.train) + len(valid)
+    recorder.ledger.image_queries += len(task.split_rows[0]) + len(valid)
 
 
 def _checkpoint(learner: Learner, optimizer: torch.optim.Adam, recorder: Recorder) -> dict[str, Any] | None:
