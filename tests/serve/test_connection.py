@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -126,6 +128,74 @@ def test_something_else_at_the_address_is_a_clear_line(scripted, card):
     found.close()
     with pytest.raises(unsee.ModelError, match="unsee serve"):
         RemoteModel(server.url)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("127.0.0.1:{port}", "refused"), ("no-such-host.invalid:8000", "not known|resolution|resolve")],
+)
+def test_a_wrong_address_is_one_line_within_seconds(host, reason):
+    url, started = f"http://{host.format(port=free_port())}", time.monotonic()
+    with pytest.raises(
+        unsee.ModelError, match=rf"cannot be reached .*({reason}).*: is unsee serve running there"
+    ) as found:
+        RemoteModel(url)
+    assert time.monotonic() - started < connection.FIRST_CONTACT + 5
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, {REQUEST_ID: None, SHA256: None}, b"<html>not found</html>"),
+        (302, {REQUEST_ID: None, SHA256: None, "location": "https://elsewhere"}, b""),
+        (200, {REQUEST_ID: None, SHA256: None}, b"<html>hello</html>"),
+        (500, {REQUEST_ID: None, SHA256: None}, b"<html>broken</html>"),
+    ],
+    ids=lambda answer: str(answer[0]),
+)
+def test_another_service_at_the_address_is_one_line_within_seconds(scripted, monkeypatch, answer):
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.3)
+    server, found = scripted(answer)
+    found.close()
+    with pytest.raises(unsee.ModelError, match="unsee serve"):
+        RemoteModel(server.url)
+
+
+def test_a_service_that_says_nothing_is_given_up_within_seconds(monkeypatch):
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        started = time.monotonic()
+        with pytest.raises(unsee.ModelError, match="cannot be reached"):
+            RemoteModel(f"http://127.0.0.1:{silent.getsockname()[1]}")
+    assert time.monotonic() - started < 5
+
+
+def test_a_service_that_was_reached_is_waited_for(scripted, monkeypatch):
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.2)
+    monkeypatch.setattr(connection.time, "sleep", lambda seconds: None)
+    away = [(502, {REQUEST_ID: None}, b"")] * 11
+    server, found = scripted(FINE, *away, FINE)
+    assert found.get("/").content == found.get("/").content == b"{}"
+    assert len(server.heads) == 13
+    found.close()
+
+
+def test_a_service_that_is_busy_at_first_contact_is_waited_for(scripted, monkeypatch):
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.2)
+    monkeypatch.setattr(connection.time, "sleep", lambda seconds: None)
+    server, found = scripted(*[(503, {"retry-after": "1"}, b"{}")] * 3, FINE)
+    assert found.get("/").content == b"{}"
+    assert len(server.heads) == 4
+    found.close()
 
 
 def test_without_httpx_the_install_line_is_named(monkeypatch):

@@ -229,7 +229,7 @@ def test_plain_confidences_are_sent_to_whoever_does_not_ask_for_logs(remote, ask
 def test_a_model_that_is_served_already_or_not_at_all_is_a_clear_line(remote, served, monkeypatch):
     with pytest.raises(unsee.InputError, match="does not know this key"):
         unsee.load_model(served.url, key="wrong")
-    with pytest.raises(unsee.ModelError, match="has not answered for"):
+    with pytest.raises(unsee.ModelError, match="cannot be reached"):
         RemoteModel("http://127.0.0.1:9", patience=0.3)
     with pytest.raises(unsee.InputError, match="for this machine only"):
         make_server(None, None, host="0.0.0.0", limits=Limits())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import httpx
 
 PATIENCE = 600.0  # seconds without an answer before a run stops
+FIRST_CONTACT = 5.0  # the same, before anything at the address has answered as unsee serve does
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0
 SILENT = 2.0  # seconds of trouble before anything is said
 ACKNOWLEDGED = 32  # keys that one request acknowledges
@@ -63,7 +64,8 @@ class Connection:
     """HTTP with retries. Requests may be made from several threads.
 
     Time-outs, resets, cut or mixed-up answers, 429 and 5xx are tried again, with pauses that double up to a limit and
-    are jittered; any other 4xx is final. A request that costs something carries an idempotency key, the same in every
+    are jittered; any other 4xx is final. An address that never answered as unsee serve does is given up within seconds:
+    it is probably a wrong one. A request that costs something carries an idempotency key, the same in every
     attempt, so the server charges it once.
     """
 
@@ -85,6 +87,7 @@ class Connection:
         self._patience = patience
         self._lock = threading.Lock()
         self._arrived: list[str] = []  # answers to acknowledge
+        self._reached = False  # whether unsee serve has ever answered here
         self._client = self._open()
 
     def get(self, path: str) -> Reply:
@@ -109,11 +112,8 @@ class Connection:
                 away = time.monotonic() - first
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1.0)
                 pause = max(pause, lost.wait or 0.0)
-                if away + pause > self._patience:
-                    raise ModelError(
-                        f"{self.url} has not answered for {away:.0f} s ({lost}); a run is kept as far as it got: "
-                        "continue it with unsee resume"
-                    ) from None
+                if away + pause > (self._patience if self._reached else min(FIRST_CONTACT, self._patience)):
+                    raise self._given_up(lost, away) from None
                 if away > SILENT and not said:
                     self._say(f"{self.url} does not answer ({lost}); paused, trying for {self._patience:.0f} s")
                     said = True
@@ -153,7 +153,10 @@ class Connection:
         if acknowledged:
             headers[ACKNOWLEDGE] = ",".join(acknowledged)
         try:
-            response = client.request(method, self.url + path, content=content, headers=headers, files=files)
+            timeout = client.timeout if self._reached else self._httpx.Timeout(FIRST_CONTACT)
+            response = client.request(
+                method, self.url + path, content=content, headers=headers, files=files, timeout=timeout
+            )
             self._check(response.status_code, response.headers, response.content, request_id)
         except self._httpx.TransportError as error:
             self._renew(client)
@@ -178,10 +181,21 @@ class Connection:
             raise Lost("an answer without a request id arrived; is this unsee serve?")
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:
             raise Lost("a damaged answer arrived")
+        self._reached = self._reached or echoed is not None
+
+    def _given_up(self, lost: Lost, away: float) -> ModelError:
+        if not self._reached:
+            return ModelError(f"{self.url} cannot be reached ({lost}): is unsee serve running there?")
+        return ModelError(
+            f"{self.url} has not answered for {away:.0f} s ({lost}); a run is kept as far as it got: "
+            "continue it with unsee resume"
+        )
 
     def _final(self, reply: Reply) -> Exception:
         if reply.status == 401:
             return InputError(f"{self.url} does not know this key; put one into UNSEE_KEY or name a file: --key-file")
+        if not self._reached:
+            return ModelError(f"{self.url} answers {reply.status}, and not as unsee serve does: check the address")
         if reply.status == 403:
             return ModelError(f"{self.url} refuses: {reply.error}; the run is kept: continue it with unsee resume")
         return ModelError(f"{self.url} refuses ({reply.status}): {reply.error}")
