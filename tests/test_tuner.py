@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -290,3 +291,13 @@ def test_any_method_interrupted_and_resumed_ends_with_the_same_answers(model, da
     if method in PROMPTED:
         for name in ("prompt.safetensors", "prompt.json"):
             assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_run_folder_inside_the_data_is_refused(model, image_folder, tmp_path):
+    data = unsee.load_data(shutil.copytree(image_folder, tmp_path / "images"))
+    with pytest.raises(InputError, match="is inside the data"):
+        tune(model, data, tmp_path / "images" / "runs" / "a")
+    tuner = tune(model, data)
+    with pytest.raises(InputError, match="is inside the data"):
+        tuner.save(tmp_path / "images" / "run")
+    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == ["test", "train"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from unsee import methods
 from unsee.class_names import read_names
+from unsee.data.folder import refuse_inside
 from unsee.errors import InputError, RunError
 from unsee.images import Anything, Images, as_images
 from unsee.methods.recorder import Recorder, Say, Watch
@@ -64,6 +65,8 @@ class PromptTuner:
 
         watch is called after every generation, say with sentences such as warnings.
         """
+        if out is not None:
+            refuse_inside(data, Path(out))
         task = self.task(model, data)
         config = describe_run(task)
         if out is None:
@@ -140,6 +143,7 @@ class PromptTuner:
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Writes the whole run as a folder, after the fact."""
+        refuse_inside(self.data_, Path(out))
         with RunFolder.create(out, self.config_, overwrite) as run:
             for generation in self.history_:
                 run.append(generation)
@@ -200,7 +204,7 @@ class PromptTuner:
         recorder = Recorder(task.settings, run, watch, say)
         self.fitted_ = methods.fit(task, recorder)
         self._recorder = recorder
-        self.model_ = task.model
+        self.model_, self.data_ = task.model, task.data
         self.settings_ = task.settings
         self.config_ = config
         self.class_names_ = task.data.class_names

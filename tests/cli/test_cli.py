@@ -182,6 +182,41 @@ def test_a_taken_run_folder_is_refused_or_overwritten(run_unsee, image_folder, t
     assert run_unsee("forget", image_folder, *options, "--overwrite")[0] == 0
 
 
+@pytest.mark.parametrize("command", ["forget", "compare", "reproduce"])
+@pytest.mark.parametrize("out", [None, "train/runs", "../images/runs"])
+def test_a_run_inside_the_data_is_refused_and_nothing_is_written(
+    monkeypatch, capsys, model_folder, image_folder, tmp_path, command, out
+):
+    images = shutil.copytree(image_folder, tmp_path / "images")
+    before = sorted(images.rglob("*"))
+    monkeypatch.chdir(images)
+    given = {
+        "forget": ["forget", ".", "--forget", "cat"],
+        "compare": ["compare", ".", "--forget", "cat", "--methods", "label-mask"],
+        "reproduce": ["reproduce", "table-main", "--data", "."],
+    }[command]
+    more = [] if out is None else ["--out", out]
+    assert main([*given, "--model", str(model_folder), "--no-cache", *more]) == 1
+    text, err = capsys.readouterr()
+    assert not text
+    assert err.count("\n") == 1
+    assert "is inside the data" in err
+    assert f"--out {tmp_path / 'runs'}" in err
+    assert sorted(images.rglob("*")) == before
+
+
+def test_the_default_run_folder_is_named_after_the_data_folder(
+    monkeypatch, capsys, model_folder, image_folder, tmp_path
+):
+    """Also if that is given as a path with no name of its own."""
+    (tmp_path / "photos").symlink_to(image_folder)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    given = ["forget", "../photos/.", "--forget", "cat", "--method", "label-mask", "--model", str(model_folder)]
+    assert main([*given, "--set", "shots=2", "--no-cache"]) == 0
+    assert [path.name for path in (tmp_path / "here" / "runs").iterdir()] == [f"{image_folder.name}-label-mask-seed0"]
+
+
 def test_damaged_runs_are_refused_in_one_line(run_unsee, finished, tmp_path):
     copy = shutil.copytree(finished, tmp_path / "copy")
     lines = (copy / "checkpoint.jsonl").read_text().splitlines(keepends=True)

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import unsee
 from tests import tiny
@@ -47,6 +48,45 @@ def test_folders_that_cannot_be_data_say_why(tmp_path):
         unsee.load_data(tmp_path)
     shutil.rmtree(tmp_path / "test")
     with pytest.raises(DataError, match="has train/ but no test/"):
+        unsee.load_data(tmp_path)
+
+
+def put_images(*folders, count=4):
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            Image.new("RGB", (8, 8), (i, 0, 0)).save(folder / f"{i}.png")
+
+
+@pytest.mark.parametrize("names", [("train", "bus", "car"), ("test", "val"), ("train", "test", "bus"), ("Valid", "a")])
+def test_a_class_may_be_called_train_or_test(tmp_path, names):
+    put_images(*(tmp_path / name for name in names))
+    data = unsee.load_data(tmp_path)
+    assert data.class_names == tuple(sorted(names))
+    assert len(data.train) == len(data.test) == 2 * len(names)
+
+
+@pytest.mark.parametrize("test", ["test", "val", "validation"])
+def test_a_class_called_train_may_be_in_a_folder_with_train_and_test(tmp_path, test):
+    put_images(*(tmp_path / part / name for part in ("train", test) for name in ("train", "bus")))
+    put_images(tmp_path / "unlabelled")
+    data = unsee.load_data(tmp_path)
+    assert data.class_names == ("bus", "train")
+    assert (len(data.train), len(data.test), data.split_seed) == (8, 8, None)
+
+
+def test_a_test_folder_without_class_folders_gives_way_to_one_that_has_them(tmp_path):
+    put_images(*(tmp_path / part / name for part in ("train", "val") for name in ("car", "bus")), tmp_path / "test")
+    assert unsee.load_data(tmp_path).test.name(0).endswith("val/bus/0.png")
+
+
+def test_a_folder_that_may_be_a_class_or_a_part_is_refused_with_a_way_out(tmp_path):
+    put_images(*(tmp_path / "train" / name for name in ("car", "bus")), tmp_path / "test")
+    with pytest.raises(DataError, match=r"train/ holds class folders, but test/ holds images.*test/<class>/.*move"):
+        unsee.load_data(tmp_path)
+    shutil.rmtree(tmp_path / "test")
+    put_images(tmp_path / "bus", tmp_path / "train")
+    with pytest.raises(DataError, match=r"has train/ but no test/ .*if 'train' is a class, move the folders"):
         unsee.load_data(tmp_path)
 
 

@@ -17,6 +17,7 @@ from unsee.cli.options import (
     read_model,
     reload_run,
     shared,
+    stable_name,
     without_bad_images,
 )
 from unsee.errors import InputError
@@ -73,13 +74,14 @@ def forget(
     folder with train/<class>/* and test/<class>/*, or with one folder per class.
     """
     from unsee.class_names import forget_mask, read_names
+    from unsee.data.folder import refuse_inside
     from unsee.methods.forecast import forecast
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
     from unsee.tuner import PromptTuner
 
     console = make_console(as_json)
-    out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
+    out = out or Path("runs") / f"{Path(stable_name(data)).name}-{method}-seed{seed}"
     check_free(out, overwrite)
     own = {
         "goal": goal,
@@ -92,7 +94,9 @@ def forget(
     settings = join_settings(pairs, own)
     tuner = PromptTuner(read_names(names), method, preset=preset, seed=seed, **settings)
     skip = bool(settings.get("skip_bad_images"))
-    images = without_bad_images(read_data(data, seed, data_dir), skip, console)
+    images = read_data(data, seed, data_dir)
+    refuse_inside(images, out)
+    images = without_bad_images(images, skip, console)
     forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
     loaded = read_model(model, console, **where)
     test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later

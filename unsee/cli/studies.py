@@ -68,12 +68,14 @@ def compare(
 ) -> None:
     """Compare methods on DATA at equal image queries, over several seeds; runs only what is missing."""
     from unsee.class_names import first_share, read_names
+    from unsee.data.folder import refuse_inside
     from unsee.sweeps.comparison import compare as run_comparison
     from unsee.sweeps.sweep import Workspace
 
     console = make_console(as_json)
     numbers, settings = read_seeds(seeds), read_pairs(pairs)
     images = read_data(data, numbers[0], data_dir)
+    refuse_inside(images, out)  # before a large model is loaded
     loaded = read_model(model, console, **where)
     forget = first_share(images.class_names) if names is None else read_names(names)
     chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]

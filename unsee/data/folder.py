@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unsee.errors import DataError
+from unsee.errors import DataError, InputError
 from unsee.images import SUFFIXES, FileSource, Images, labelled
 from unsee.seeds import stream
 from unsee.types import Data
@@ -21,15 +21,12 @@ TRAIN, TEST = ("train", "training"), ("test", "val", "valid", "validation")
 
 def load_folder(root: Path, *, seed: int = 0) -> Data:
     """`train/<class>/*` and `test/<class>/*`; or `<class>/*`, halved by seed."""
-    parts = {name.lower(): name for name in class_folders(root)}
-    train = next((parts[name] for name in TRAIN if name in parts), None)
-    test = next((parts[name] for name in TEST if name in parts), None)
+    train, test = _find_part(root, TRAIN), _find_part(root, TEST)
     if train is not None and test is not None:
         folders = sorted({name for part in (train, test) for name in class_folders(root / part)})
         return Data(str(root), read_classes(root, train, folders), read_classes(root, test, folders))
     if train is not None or test is not None:
-        missing = "test" if test is None else "train"
-        raise DataError(f"{root}: has {train or test}/ but no {missing}/ folder")
+        raise DataError(f"{root}: {_half_a_split(root, train, test)}")
     return Data(str(root), *_halve(read_classes(root, "", class_folders(root)), seed), split_seed=seed)
 
 
@@ -103,6 +100,36 @@ def list_images(root: Path, below: str, deep: bool = False) -> Iterator[str]:
 def spaced(name: str) -> str:
     """A folder's name as a class name: spaces for underscores."""
     return name.replace("_", " ")
+
+
+def refuse_inside(data: Data, out: Path) -> None:
+    """Raises InputError if a run folder is to be in the data's own folder, where it would be read as a class."""
+    for part in (data.train, data.test):
+        root = part.source.root if isinstance(part.source, FileSource) else Path()
+        if root != Path() and out.resolve().is_relative_to(root.resolve()):
+            better = root.resolve().parent / "runs"
+            raise InputError(
+                f"{out} is inside the data, {root}, which a run must not change; name another place, such as "
+                f"--out {better}"
+            )
+
+
+def _find_part(root: Path, names: Sequence[str]) -> str | None:
+    """The first folder of these names that holds class folders; one that holds images is a class of that name."""
+    there = {name.lower(): name for name in class_folders(root)}
+    return next((there[name] for name in names if name in there and class_folders(root / there[name])), None)
+
+
+def _half_a_split(root: Path, train: str | None, test: str | None) -> str:
+    """What is wrong with a folder that has only one of the two parts, and the ways out."""
+    part, missing, names = (train, "test", TEST) if train is not None else (test, "train", TRAIN)
+    other = next((name for name in class_folders(root) if name.lower() in names), None)
+    if other is not None:
+        return (
+            f"{part}/ holds class folders, but {other}/ holds images: put these into {other}/<class>/. If both are "
+            f"classes, move the folders out of {part}/"
+        )
+    return f"has {part}/ but no {missing}/ folder; if {part!r} is a class, move the folders out of it"
 
 
 def _halve(images: Images, seed: int) -> tuple[Images, Images]:

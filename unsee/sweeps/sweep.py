@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from unsee.data.folder import refuse_inside
 from unsee.errors import RunInUse
 from unsee.methods.recorder import Say, Watch
 from unsee.methods.task import Task, make_task
@@ -47,6 +48,9 @@ class Workspace:
     data: Data
     folder: Path
     _folders: dict[RunRequest, Path] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        refuse_inside(self.data, self.folder)
 
     @cached_property
     def test(self) -> BoundImages:
