@@ -205,18 +205,6 @@ def test_a_run_inside_the_data_is_refused_and_nothing_is_written(
     assert sorted(images.rglob("*")) == before
 
 
-def test_the_default_run_folder_is_named_after_the_data_folder(
-    monkeypatch, capsys, model_folder, image_folder, tmp_path
-):
-    """Also if that is given as a path with no name of its own."""
-    (tmp_path / "photos").symlink_to(image_folder)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    given = ["forget", "../photos/.", "--forget", "cat", "--method", "label-mask", "--model", str(model_folder)]
-    assert main([*given, "--set", "shots=2", "--no-cache"]) == 0
-    assert [path.name for path in (tmp_path / "here" / "runs").iterdir()] == [f"{image_folder.name}-label-mask-seed0"]
-
-
 def test_damaged_runs_are_refused_in_one_line(run_unsee, finished, tmp_path):
     copy = shutil.copytree(finished, tmp_path / "copy")
     lines = (copy / "checkpoint.jsonl").read_text().splitlines(keepends=True)

@@ -17,7 +17,6 @@ from unsee.cli.options import (
     read_model,
     reload_run,
     shared,
-    stable_name,
     without_bad_images,
 )
 from unsee.errors import InputError
@@ -81,7 +80,7 @@ def forget(
     from unsee.tuner import PromptTuner
 
     console = make_console(as_json)
-    out = out or Path("runs") / f"{Path(stable_name(data)).name}-{method}-seed{seed}"
+    out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
     check_free(out, overwrite)
     own = {
         "goal": goal,
