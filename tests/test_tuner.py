@@ -12,7 +12,8 @@ import unsee
 from tests import tiny
 from unsee import InputError, ModelError, PromptTuner, RunError
 from unsee.methods.registry import METHODS
-from unsee.runs.folder import read_config
+from unsee.models.black_box import bind
+from unsee.runs.folder import read_answers, read_config
 
 PROMPTED = [name for name, method in METHODS.items() if method.tunes_prompt]
 RUNS = [name for name in METHODS if name != "scratch-vit"]  # as scratch-resnet18, but minutes long on a CPU
@@ -141,6 +142,41 @@ def test_a_tuner_saved_afterwards_is_a_run_like_any_other(model, data, tmp_path)
     assert losses(tmp_path / "saved") == losses(tmp_path / "run")
     with pytest.raises(RunError, match="already holds a run"):
         tuner.save(tmp_path / "saved")
+
+
+def in_other_order(images):
+    """The same images with the same names, numbered the other way round."""
+    last = len(images.class_names) - 1
+    return dataclasses.replace(images, class_names=images.class_names[::-1], labels=last - images.labels)
+
+
+def test_images_are_scored_by_the_names_of_their_classes_not_by_the_order(model, data, tmp_path):
+    tuner = tune(model, data, tmp_path / "run", iterations=20)
+    other = in_other_order(data.test)
+    assert tuner.score(other) == tuner.score(data.test)
+    found, wanted = tuner.evaluate(other), tuner.evaluate(data.test)
+    assert (found.tuned, found.zero_shot, found.label_mask) == (wanted.tuned, wanted.zero_shot, wanted.label_mask)
+    assert found.per_class(data.class_names) == wanted.per_class(data.class_names)
+    bound = bind(model, other)
+    assert tuner.score(bound) == tuner.score(data.test)
+    assert tuner.score(bind(model, other, data.class_names)) == tuner.score(data.test)
+    result = tuner.finish(tmp_path / "run", bound, data.train.subset(range(8)))
+    assert result.test == wanted.tuned
+    assert read_answers(tmp_path / "run")["labels"].tolist() == data.test.labels.tolist()
+
+
+def test_images_of_other_classes_and_without_labels_are_not_scored(model, data):
+    tuner = tune(model, data)
+    renamed = dataclasses.replace(data.test, class_names=("plane", *data.class_names[1:]))
+    for score in (tuner.score, tuner.evaluate):
+        with pytest.raises(InputError, match=r"classes are not the run's: they have 'plane', which .* lack 'airplane'"):
+            score(renamed)
+        with pytest.raises(InputError, match="60 of the 60 images have no label"):
+            score(unsee.as_images(np.zeros((60, 8, 8, 3), np.uint8)))
+        some = data.test.labels.copy()
+        some[3] = -1
+        with pytest.raises(InputError, match="1 of the 60 images has no label"):
+            score(dataclasses.replace(data.test, labels=some))
 
 
 def test_a_saved_prompt_classifies_as_the_tuner_does(model, data, tmp_path):

@@ -184,6 +184,23 @@ class Images:
         chosen = np.asarray(rows, dtype=np.int64)
         return Images(self.class_names, self.labels[chosen], self.source, self.index[chosen])
 
+    def in_classes(self, class_names: Sequence[str]) -> Images:
+        """The images with their labels numbered in this order of classes; refuses other names and missing labels."""
+        blank = int((self.labels < 0).sum())
+        if blank:
+            have = "has" if blank == 1 else "have"
+            raise InputError(f"{blank} of the {len(self)} images {have} no label; only labelled images can be scored")
+        mine, wanted = set(self.class_names), set(class_names)
+        if mine != wanted:
+            more, less = (sorted(names)[:1] for names in (mine - wanted, wanted - mine))
+            said = [f"they have {name!r}, which it has not" for name in more] + [f"they lack {name!r}" for name in less]
+            raise InputError(f"the images' classes are not the run's: {' and '.join(said)}")
+        if self.class_names == tuple(class_names):
+            return self
+        places = {name: i for i, name in enumerate(class_names)}
+        numbers = np.array([places[name] for name in self.class_names], dtype=np.int64)
+        return Images(tuple(class_names), numbers[self.labels], self.source, self.index)
+
     def name(self, row: int) -> str:
         return self.source.name(int(self.index[row]))
 

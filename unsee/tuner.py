@@ -159,6 +159,7 @@ class PromptTuner:
         from unsee.runs.picture import before_after
 
         started = time.perf_counter()
+        test = self._bound(test)
         found = self.evaluate(test)
         result = self.result(found, self.score(shots), time.perf_counter() - started)
         with RunFolder.open(out, wait=60) as run:
@@ -196,7 +197,12 @@ class PromptTuner:
         return make_task(model, data, self.forget, self.method, self.preset, self.seed, self.settings)
 
     def _bound(self, images: Images | BoundImages) -> BoundImages:
-        return images if isinstance(images, BoundImages) else bind(self.model_, images, self.class_names_)
+        """Labelled images bound to the model, their labels and the answers in the order of the run's classes."""
+        given = images.images if isinstance(images, BoundImages) else images
+        ordered = given.in_classes(self.class_names_)
+        if isinstance(images, BoundImages) and ordered is given and images.class_names == self.class_names_:
+            return images
+        return bind(self.model_, ordered, self.class_names_)
 
     def _learn(
         self, task: Task, config: ConfigRecord, run: RunFolder | None, watch: Watch | None, say: Say | None

@@ -9,7 +9,10 @@ import time
 
 import pytest
 
+from tests.test_tuner import in_other_order
+from unsee import PromptTuner
 from unsee.cli import main
+from unsee.types import Data
 
 FORGET = "airplane,automobile,bird,cat"
 
@@ -87,6 +90,22 @@ def test_evaluate_shows_scores_and_every_class(run_unsee, finished):
     assert found["test"] == result["test"]
     assert found["zero_shot"] == result["zero_shot"]
     assert found["per_class"]["cat"]["after"] == result["per_class"]["cat"]["after"]
+
+
+def test_evaluate_takes_the_same_classes_in_another_order_and_refuses_others(
+    run_unsee, model, data, image_folder, tmp_path
+):
+    turned = Data(data.name, in_other_order(data.train), in_other_order(data.test))
+    tuner = PromptTuner(FORGET, iterations=5, shots=4).fit(model, turned, out=tmp_path / "run")
+    code, text, _ = run_unsee("evaluate", tmp_path / "run", "--data", image_folder, "--json")
+    assert code == 0
+    assert json.loads(text)["test"] == tuner.score(turned.test).as_dict()
+    images = shutil.copytree(image_folder, tmp_path / "images")
+    for part in ("train", "test"):
+        (images / part / "cat").rename(images / part / "kat")
+    code, _, err = run_unsee("evaluate", tmp_path / "run", "--data", images)
+    assert code == 1
+    assert err.splitlines()[-1].startswith("error: the images' classes are not the run's: they have 'kat', which")
 
 
 def test_classify_shows_answers_without_and_with_the_prompt(run_unsee, finished, image_folder):

@@ -19,7 +19,6 @@ from unsee.cli.options import (
     shared,
     without_bad_images,
 )
-from unsee.errors import InputError
 from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
 from unsee.settings import GOALS, SERVED_AS
@@ -154,11 +153,10 @@ def evaluate(
     prompt = load_prompt(run)
     config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     prompt.check(loaded)
-    if images.class_names != prompt.class_names:
-        raise InputError(f"the data's classes are not the run's: {', '.join(prompt.class_names[:8])}, …")
+    test = images.test.in_classes(prompt.class_names)
     if data is None:
         check_data(config, images, run)
-    bound = bind(loaded, images.test, prompt.class_names)
+    bound = bind(loaded, test, prompt.class_names)
     gone = forget_mask(prompt.class_names, prompt.forget)
     found = score(bound.zero_shot(prompt.template), prompt.unserved(bound), bound.labels, gone, prompt.serve)
     console.evaluation(found, prompt, len(images.test), data or config.data.name)
