@@ -373,5 +373,7 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}"
 
 
-def _listed(pairs: tuple[tuple[str, float], ...]) -> str:
+def _listed(pairs: tuple[tuple[str, float], ...] | None) -> str:
+    if pairs is None:
+        return "–"
     return ", ".join(f"{name} {100 * confidence:.1f}%" for name, confidence in pairs)

@@ -63,7 +63,8 @@ def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_l
 def bars(names: Sequence[str], before: Sequence[float], after: Sequence[float], forgotten: Sequence[bool]) -> Figure:
     """Accuracy of each class, as fractions, before and after; forgotten classes first.
 
-    With many classes, one point per class: before against after. NaN is a class without images.
+    With many classes, one point per class: before against after. NaN is a class without images, or, where all are NaN
+    before, a model that answers no plain-text prompt.
     """
     gone = np.asarray(forgotten, dtype=np.bool_)
     old, new = 100 * np.asarray(before, dtype=np.float64), 100 * np.asarray(after, dtype=np.float64)
@@ -71,25 +72,28 @@ def bars(names: Sequence[str], before: Sequence[float], after: Sequence[float], 
         return _scatter(old, new, gone) if len(names) > MANY_CLASSES else _bars(names, old, new, gone)
 
 
-def confusion(before: Ints, after: Ints, names: Sequence[str], forgotten: Sequence[bool]) -> Figure:
-    """Two heat maps of counts (C, C), true class by answer, as shares of each row; forgotten classes first.
+def confusion(before: Ints | None, after: Ints, names: Sequence[str], forgotten: Sequence[bool]) -> Figure:
+    """Heat maps of counts (C, C), true class by answer, as shares of each row; forgotten classes first.
+
+    One before and one after, or the latter alone.
 
     With many classes they are counted together: answers right, wrong within the forgotten, wrong within the kept.
     """
     gone = np.asarray(forgotten, dtype=np.bool_)
     order, whole = _forgotten_first(gone), len(names) <= MANY_CLASSES
+    given = {title: m for title, m in (("before", before), ("after", after)) if m is not None}
     if not whole:
         rows, columns = ["to forget", "to keep"], ["right", "another to\nforget", "another to\nkeep"]
-        maps, size = [_blocks(m, gone) for m in (before, after)], (7.2, 2.6)
+        maps, size = [_blocks(m, gone) for m in given.values()], (3.6 * len(given), 2.6)
     else:
         rows = columns = [_short(names[i]) for i in order]
-        maps = [m[np.ix_(order, order)] for m in (before, after)]
+        maps = [m[np.ix_(order, order)] for m in given.values()]
         cells, room = (0.24 if len(names) <= FEW_CLASSES else 0.13) * max(len(names), 5), 0.07 * max(map(len, rows))
-        size = (2 * cells + room + 1.0, cells + room + 0.9)
+        size = (len(given) * cells + room + 1.0, cells + room + 0.9)
     with _style():
         figure = Figure(figsize=size)
-        for i, (title, counts) in enumerate((("before", maps[0]), ("after", maps[1]))):
-            axes = figure.add_subplot(1, 2, i + 1)
+        for i, (title, counts) in enumerate(zip(given, maps, strict=True)):
+            axes = figure.add_subplot(1, len(given), i + 1)
             _heat(axes, counts, rows if i == 0 else [""] * len(rows), columns)
             axes.set(title=title, xlabel="answer", ylabel="true class" if i == 0 else "")
             if whole:  # between the forgotten and the kept
@@ -179,7 +183,7 @@ def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> 
     place = np.arange(len(names))
     axes.barh(place - 0.2, before[order], 0.38, color=GREY, edgecolor=INK, linewidth=0.5)
     for row, i in enumerate(order):
-        if np.isnan(before[i]):
+        if np.isnan(after[i]):
             axes.text(1, row, "no images", va="center", color="#555555")
         colour, hatch = (FORGET, "////") if gone[i] else (KEEP, "")
         axes.barh(row + 0.2, after[i], 0.38, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.5)
@@ -188,7 +192,7 @@ def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> 
     axes.set_yticks(place, [_short(names[i]) for i in order])
     axes.set(xlim=(0, 105), ylim=(len(names) - 0.4, -0.6), xlabel="accuracy, %")
     axes.grid(visible=False, axis="y")
-    keys = [Patch(facecolor=GREY, edgecolor=INK, label="before")]
+    keys = [] if np.isnan(before).all() else [Patch(facecolor=GREY, edgecolor=INK, label="before")]
     keys.append(Patch(facecolor=FORGET, edgecolor=INK, hatch="////", label="after, to forget"))
     keys.append(Patch(facecolor=KEEP, edgecolor=INK, label="after, to keep"))
     figure.legend(handles=keys, loc="outside upper center", ncols=3)
@@ -198,12 +202,16 @@ def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> 
 def _scatter(before: Doubles, after: Doubles, gone: Mask) -> Figure:
     figure = Figure(figsize=(4.6, 4.4))
     axes = figure.add_subplot()
-    axes.plot([0, 100], [0, 100], color="#888888", linewidth=0.8, linestyle="--")
-    axes.annotate("as before", (82, 84), rotation=45, color="#555555", ha="center", va="bottom")
+    label = "accuracy before, %"
+    if np.isnan(before).all():
+        before, label = np.linspace(0, 100, len(after))[np.argsort(np.argsort(after))], "classes by accuracy after, %"
+    else:
+        axes.plot([0, 100], [0, 100], color="#888888", linewidth=0.8, linestyle="--")
+        axes.annotate("as before", (82, 84), rotation=45, color="#555555", ha="center", va="bottom")
     look: dict[str, Any] = {"linestyle": "", "markersize": 4.5, "markerfacecolor": "none", "clip_on": False}
     axes.plot(before[~gone], after[~gone], marker="o", color=KEEP, label="to keep", **look)
     axes.plot(before[gone], after[gone], marker="x", color=FORGET, label="to forget", **look)
-    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="accuracy before, %", ylabel="accuracy after, %")
+    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="accuracy after, %")
     axes.set_aspect("equal")
     _legend(figure, ["to forget", "to keep"])
     return figure

@@ -172,6 +172,7 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
         "model": run.model,
         "path": run.result.model,
         "data": run.data,
+        "before": any(record.before is not None for record in run.result.per_class.values()),
         "images": None if run.answers is None else len(run.answers["labels"]),
         "runs": [str(r.folder) for r in g.runs],
         "seed": run.result.seed,

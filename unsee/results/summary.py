@@ -114,10 +114,13 @@ class SeedGroup:
         values = [getattr(run.result.entropy_forgotten, when) for run in self.runs]
         return float("nan") if None in values else statistics.fmean(values)
 
-    def confusion(self) -> tuple[Ints, Ints] | None:
-        """Counts of all runs together; None if no run kept its answers."""
+    def confusion(self) -> tuple[Ints | None, Ints] | None:
+        """Counts of all runs together, before and after; None if no run kept its answers, or kept none before."""
         found = [counts for run in self.runs if (counts := run.confusion()) is not None]
-        return (sum_of(before for before, _ in found), sum_of(after for _, after in found)) if found else None
+        if not found:
+            return None
+        before = [counts for counts, _ in found if counts is not None]
+        return sum_of(before) if len(before) == len(found) else None, sum_of(after for _, after in found)
 
 
 def fronts(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:

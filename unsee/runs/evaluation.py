@@ -25,14 +25,15 @@ class Evaluation:
     after: Doubles  # (C,) under the tuned one
     entropy_before: float  # of forgotten images' answers, 1 = uninformative; NaN without images
     entropy_after: float
-    answers_before: Ints  # (n,) top class of each image
+    answers_before: Ints | None  # (n,) top class of each image
     answers_after: Ints
-    sure_before: Floats  # (n,) its confidence
+    sure_before: Floats | None  # (n,) its confidence
     sure_after: Floats
 
     def arrays(self) -> dict[str, Ints | Floats]:
-        """Top answers and their confidences, image by image."""
-        return {name: getattr(self, name) for name in ("answers_before", "answers_after", "sure_before", "sure_after")}
+        """Top answers and their confidences, image by image; those before are left out where there are none."""
+        names = ("answers_before", "answers_after", "sure_before", "sure_after")
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
 
     def per_class(self, class_names: tuple[str, ...]) -> dict[str, ClassRecord]:
         """Accuracy of each class by name."""
@@ -53,7 +54,6 @@ def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, ru
     if len(labels) == 0:
         raise InputError("there are no images to evaluate on")
     gone, classes = forget[labels], len(forget)
-    before = np.full_like(tuned, np.nan) if plain is None else plain
 
     def mean_entropy(confidences: Floats) -> float:
         return float(entropy(confidences[gone]).mean()) if gone.any() else float("nan")
@@ -67,9 +67,9 @@ def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, ru
         after=per_class_accuracy(answers(tuned), labels, classes),
         entropy_before=float("nan") if plain is None else mean_entropy(plain),
         entropy_after=mean_entropy(tuned),
-        answers_before=answers(before),
+        answers_before=None if plain is None else answers(plain),
         answers_after=answers(tuned),
-        sure_before=before.max(axis=1),
+        sure_before=None if plain is None else plain.max(axis=1),
         sure_after=tuned.max(axis=1),
     )
 

@@ -17,6 +17,8 @@ INK, GREY, FORGET, KEEP = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # told apa
 def before_after(images: Images, found: Evaluation, forget: Mask, columns: int = 10, rows: int = 3) -> Image.Image:
     """One column per class, forgotten classes first; under each image the answers before (grey) and after (black).
 
+    Without answers before, where the model takes no plain-text prompt, there is no grey line.
+
     The answer after is marked by what was wanted: ✓ for a forgotten image no longer recognised or a kept one still
     recognised, ✗ for a forgotten one still recognised or a kept one lost.
     """
@@ -35,25 +37,25 @@ def before_after(images: Images, found: Evaluation, forget: Mask, columns: int =
         for row, number in enumerate(_spread(np.flatnonzero(images.labels == label), rows)):
             y = HEAD + row * cell_height
             picture.paste(_thumbnail(images.read(int(number))), (x, y))
-            _answer(draw, (x, y + IMAGE + 2), images, found.answers_before[number], found.sure_before[number], GREY)
+            if found.answers_before is not None and found.sure_before is not None:
+                _answer(draw, (x, y + IMAGE + 2), images, found.answers_before[number], found.sure_before[number], GREY)
             top = y + IMAGE + 2 + LINE
             recognised = bool(found.answers_after[number] == label)
             _mark(draw, x + 1, top + 2, recognised != bool(forget[label]))
             _answer(draw, (x, top), images, found.answers_after[number], found.sure_after[number], INK)
-    _legend(draw, picture.size[1] - FOOT + 6)
+    _legend(draw, picture.size[1] - FOOT + 6, found.answers_before is not None)
     return picture
 
 
 def _answer(
     draw: ImageDraw.ImageDraw, at: tuple[int, int], images: Images, answer: int, sure: float, tint: str
 ) -> None:
-    """The top class with its confidence; nothing where the model gave no answer."""
-    if not np.isnan(sure):
-        _text(draw, (at[0] + 15, at[1]), images.class_names[answer], 13, tint, IMAGE - 6, f" {100 * sure:.0f}%")
+    """The top class with its confidence."""
+    _text(draw, (at[0] + 15, at[1]), images.class_names[answer], 13, tint, IMAGE - 6, f" {100 * sure:.0f}%")
 
 
-def _legend(draw: ImageDraw.ImageDraw, y: int) -> None:
-    _text(draw, (12, y), "grey: plain prompt   black: tuned prompt", 12, GREY)
+def _legend(draw: ImageDraw.ImageDraw, y: int, plain: bool) -> None:
+    _text(draw, (12, y), "grey: plain prompt   black: tuned prompt" if plain else "black: tuned prompt", 12, GREY)
     _mark(draw, 262, y + 2, True)
     _text(draw, (276, y), "as wanted", 12, GREY)
     _mark(draw, 346, y + 2, False)

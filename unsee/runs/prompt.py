@@ -32,7 +32,7 @@ class Answer:
     """What a model says of one image: classes with their confidences, highest first."""
 
     image: str
-    before: tuple[tuple[str, float], ...]  # under the plain-text prompt
+    before: tuple[tuple[str, float], ...] | None  # under the plain-text prompt; None if the model answers none
     after: tuple[tuple[str, float], ...]  # under the tuned prompt
 
 
@@ -116,7 +116,7 @@ class Prompt:
         before = bound.zero_shot(self.template)
         after = self.answer(bound)
         return [
-            Answer(given.name(i), () if before is None else self._top(before[i], top), self._top(after[i], top))
+            Answer(given.name(i), None if before is None else self._top(before[i], top), self._top(after[i], top))
             for i in range(len(given))
         ]
 

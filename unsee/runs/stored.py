@@ -72,16 +72,20 @@ class StoredRun:
         """All but the seed."""
         return {name: value for name, value in self.config.settings.as_dict().items() if name != "seed"}
 
-    def confusion(self) -> tuple[Ints, Ints] | None:
-        """Counts (C, C) of true class by answer, before and after; None without answers."""
+    def confusion(self) -> tuple[Ints | None, Ints] | None:
+        """Counts (C, C) of true class by answer, before and after; None without answers.
+
+        Those before alone are None for a model that answers no plain-text prompt.
+        """
         if self.answers is None:
             return None
         labels, n = self.answers["labels"], len(self.class_names)
-        before, after = (
-            np.bincount(labels * n + self.answers[name], minlength=n * n).reshape(n, n)
-            for name in ("answers_before", "answers_after")
-        )
-        return before, after
+
+        def count(answered: Ints) -> Ints:
+            return np.bincount(labels * n + answered, minlength=n * n).reshape(n, n)
+
+        before = self.answers.get("answers_before")
+        return None if before is None else count(before), count(self.answers["answers_after"])
 
 
 def read_run(folder: str | Path) -> StoredRun:
@@ -122,10 +126,12 @@ def _answers(folder: Path, classes: int) -> Mapping[str, Ints] | None:
     if not (folder / ANSWERS).is_file():
         return None
     found = read_answers(folder)
-    names = ("labels", "answers_before", "answers_after")
-    for name in names:
+    for name in ("labels", "answers_after"):
         if name not in found:
             raise RunError(f"{folder / ANSWERS}: {name} is missing")
+    names = ["labels", "answers_before", "answers_after"]
+    if "answers_before" not in found or np.isnan(found.get("sure_before", 0.0)).any():  # NaN: so earlier versions did
+        names.remove("answers_before")
     kept = {name: np.asarray(found[name], dtype=np.int64) for name in names}
     if len({len(a) for a in kept.values()}) > 1 or any(((a < 0) | (a >= classes)).any() for a in kept.values()):
         raise RunError(f"{folder / ANSWERS}: damaged (not answers of {classes} classes)")
