@@ -154,6 +154,27 @@ def test_seeds_are_put_together_and_other_settings_are_not(runs, tmp_path):
     assert len(scores_table(groups).rows) == 6  # zero-shot, label-mask and lcs for each list
 
 
+def test_a_copy_of_a_run_is_named_and_counted_once(runs, tmp_path, capsys):
+    copy = shutil.copytree(runs["lcs", 0], tmp_path / "copy")
+    given = ["report", runs["lcs", 0], runs["lcs", 1], copy, "-o", tmp_path / "r.html", "--also", "csv"]
+    assert main(list(map(str, given))) == 0
+    err = capsys.readouterr().err
+    assert err == f"left out: {copy} holds the same run as {runs['lcs', 0]}\n"
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "r.csv").read_text())))
+    assert {row["name"]: row["seeds"] for row in rows}["lcs"] == "2"
+    assert len(list(csv.DictReader(io.StringIO((tmp_path / "r-runs.csv").read_text())))) == 2
+
+
+def test_runs_of_another_epoch_are_kept_apart(runs, tmp_path):
+    other = shutil.copytree(runs["lcs", 1], tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"epoch": config["epoch"] - 1}))
+    groups = group_by_seed([read_run(folder) for folder in (runs["lcs", 0], runs["lcs", 1], other)])
+    now, then = config["epoch"], config["epoch"] - 1
+    assert [(g.name, len(g.runs)) for g in groups] == [(f"lcs, epoch {now}", 2), (f"lcs, epoch {then}", 1)]
+    assert [g.name for g in group_by_seed([read_run(runs["lcs", 0])])] == ["lcs"]
+
+
 def test_many_runs_are_drawn_as_means_with_their_spread(runs):
     two = [read_run(runs["lcs", seed]) for seed in (0, 1)]
     lines = dict(curves(group_by_seed(two)))["validation H so far, %"]

@@ -20,7 +20,8 @@ def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
     from unsee.results.report import write_report
 
     kinds = [kind.strip() for kind in also.split(",") if kind.strip()]
-    make_console(as_json).report(write_report(runs, out, kinds))
+    console = make_console(as_json)
+    console.report(write_report(runs, out, kinds, console.say))
 
 
 @click.command()

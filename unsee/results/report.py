@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from unsee.class_names import listed
 from unsee.errors import InputError
 from unsee.files import write_bytes
+from unsee.methods.recorder import Say
 from unsee.results.audits import audits_table
 from unsee.results.summary import (
     FEW_RUNS,
@@ -27,6 +28,7 @@ from unsee.results.summary import (
     runs_table,
     scores_data,
     scores_table,
+    without_copies,
 )
 from unsee.results.tables import MANY_CLASSES, Series, TextTable, as_csv, as_latex
 from unsee.runs.stored import StoredRun, read_run
@@ -39,8 +41,13 @@ ASSETS = Path(__file__).parent.parent / "assets"
 ALSO = ("png", "svg", "csv", "tex")
 
 
-def write_report(folders: Sequence[str | Path], out: str | Path, also: Sequence[str] = ()) -> list[Path]:
-    """Writes the report of these run folders, and its parts in the formats of `also`; returns all files, it first."""
+def write_report(
+    folders: Sequence[str | Path], out: str | Path, also: Sequence[str] = (), say: Say = lambda text: None
+) -> list[Path]:
+    """Writes the report of these run folders, and its parts in the formats of `also`; returns all files, it first.
+
+    A folder that holds the same run as another is left out, and said to be.
+    """
     out = Path(out)
     for kind in also:
         if kind not in ALSO:
@@ -49,7 +56,10 @@ def write_report(folders: Sequence[str | Path], out: str | Path, also: Sequence[
         raise InputError(f"-o {out} is a folder; name a file such as {out / 'report.html'}")
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"-o {out} must end in .html")
-    groups = group_by_seed([read_run(folder) for folder in _once(folders)])
+    runs, copies = without_copies([read_run(folder) for folder in _once(folders)])
+    for copy, first in copies:
+        say(f"left out: {copy.folder} holds the same run as {first.folder}")
+    groups = group_by_seed(runs)
     figures = draw(groups)
     files = {out: render(groups, figures).encode()}
     for name, content in _beside(groups, figures, also).items():

@@ -17,6 +17,7 @@ from unsee.methods.registry import METHODS
 from unsee.metrics import harmonic_mean
 from unsee.results.audits import AuditRow, summarize_audits
 from unsee.results.tables import Series, TextTable
+from unsee.runs.identity import folder_key
 from unsee.runs.records import JournalLine, ResultRecord
 from unsee.runs.stored import StoredRun
 from unsee.types import Doubles, Ints, Scores
@@ -162,11 +163,25 @@ def sum_of(counts: Iterable[Ints]) -> Ints:
     return total
 
 
+def without_copies(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[tuple[StoredRun, StoredRun]]]:
+    """The runs, each once, and the copies with the run that they are a copy of: a copy is not one more seed."""
+    kept: dict[tuple[str, str | None], StoredRun] = {}
+    copies = []
+    for run in runs:
+        # A service may round or withhold what the same model tells in this process.
+        key = folder_key(run.config), run.config.model.address
+        first = kept.setdefault(key, run)
+        if first is not run:
+            copies.append((run, first))
+    return list(kept.values()), copies
+
+
 def group_by_seed(runs: Sequence[StoredRun]) -> list[SeedGroup]:
     """The groups these runs make, in the order given; each one's runs by seed."""
     kinds: dict[str, list[StoredRun]] = {}
     for run in runs:
-        kinds.setdefault(run.task + json.dumps(run.settings, sort_keys=True), []).append(run)
+        kind = run.task + json.dumps([run.settings, run.config.epoch], sort_keys=True)
+        kinds.setdefault(kind, []).append(run)
     members = [sorted(found, key=lambda run: run.result.seed) for found in kinds.values()]
     firsts = [found[0] for found in members]
     names, taken = [], Counter[str]()
@@ -188,10 +203,11 @@ def task_words(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
 
 
 def _different(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
-    """The settings in which a run differs from others of its method and task."""
+    """The settings in which a run differs from others of its method and task, and the epoch of the code."""
     same = [o for o in among if o.result.method == run.result.method and o.task == run.task]
     names = [name for name in run.settings if len({json.dumps(o.settings.get(name)) for o in same}) > 1]
-    return [f"{name}={run.settings[name]}" for name in names]
+    epochs = [f"epoch {run.config.epoch}"] if len({o.config.epoch for o in same}) > 1 else []
+    return [f"{name}={run.settings[name]}" for name in names] + epochs
 
 
 def curves(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
