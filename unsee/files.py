@@ -1,11 +1,13 @@
-"""Files that matter are written whole or not at all."""
+"""Files that matter are written whole or not at all, and known by their content."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,21 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
 def write_json(path: Path, content: Any) -> None:
     """As `write_bytes`, JSON that a person can read."""
     write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def sha256_of(folder: Path, patterns: Sequence[str]) -> str:
+    """Hash of the files of these patterns in a folder, by name and content; a file that did not change is read once."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
+        stat = path.stat()
+        digest.update(f"{path.name}\0{_sha256(path, stat.st_ino, stat.st_mtime_ns, stat.st_size)}\n".encode())
+    return digest.hexdigest()
+
+
+@cache
+def _sha256(path: Path, *state: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _umask() -> int:

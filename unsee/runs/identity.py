@@ -2,7 +2,7 @@
 
 Method, settings (but for iterations and budget, which may be raised later), classes to forget, seed, data with its
 split and pixels, model with its tokenizer and preprocessing, and the epoch of the code. Where model and data are stored
-is not part of it: both may be moved.
+is not part of it: both may be moved. The same holds for weights that a classifier starts from: their content counts.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import hashlib
 import json
 from pathlib import Path
 
+from pydantic import Field
+
 from unsee import versions
 from unsee.errors import RunError
+from unsee.files import sha256_of
 from unsee.methods.task import Task
 from unsee.runs.records import ConfigRecord, DataRecord, ModelRecord, Record, SplitRecord
 from unsee.settings import ADDED, EXTENDABLE, Value
@@ -29,6 +32,7 @@ class RunIdentity(Record):
     pixels: str
     model: str
     epoch: int
+    weights_path: str = Field(default="", exclude=True)  # not part of it: where the weights in `settings` were found
 
     @property
     def key(self) -> str:
@@ -39,8 +43,10 @@ class RunIdentity(Record):
         """The first thing in which another identity differs, in words; None if it does not."""
         for name in sorted({*self.settings, *other.settings}):
             mine, theirs = (one.settings.get(name, ADDED.get(name)) for one in (self, other))
+            if name == "weights" and _is_hash(mine) != _is_hash(theirs):  # one is of a version that knew the path alone
+                mine, theirs = self.weights_path, other.weights_path
             if mine != theirs:
-                return f"{name} was {mine!r}, now it is {theirs!r}"
+                return f"{name} was {_shown(mine)}, now it is {_shown(theirs)}"
         if self.forget != other.forget:
             return f"it forgets {', '.join(self.forget)}, not {', '.join(other.forget)}"
         for name, what in _WORDS.items():
@@ -57,6 +63,18 @@ _WORDS = {
     "pixels": "other images under the same names: another data set",
     "epoch": "another version of unsee, which makes other numbers",
 }
+
+
+HASHED = "sha256:"  # what the content of weights begins with
+WEIGHT_FILES = ("config.json", "preprocessor_config.json", "*.safetensors")
+
+
+def _is_hash(value: Value) -> bool:
+    return isinstance(value, str) and value.startswith(HASHED)
+
+
+def _shown(value: Value) -> str:
+    return repr(f"{value[: len(HASHED) + 12]}…") if isinstance(value, str) and _is_hash(value) else repr(value)
 
 
 def describe_run(task: Task) -> ConfigRecord:
@@ -76,6 +94,7 @@ def describe_run(task: Task) -> ConfigRecord:
         split=rows,
         skipped_images=tuple(error.name for error in split.skipped),
         versions=versions.versions(),
+        weights=_weights(task.settings.weights),
     )
 
 
@@ -85,6 +104,8 @@ def identify(config: ConfigRecord) -> RunIdentity:
     for name, value in ADDED.items():
         if settings[name] == value:
             del settings[name]
+    if config.weights is not None:
+        settings["weights"] = HASHED + config.weights
     return RunIdentity(
         settings=settings,
         forget=config.forget,
@@ -93,6 +114,7 @@ def identify(config: ConfigRecord) -> RunIdentity:
         pixels=config.data.pixels,
         model=config.model.fingerprint,
         epoch=config.epoch,
+        weights_path=config.settings.weights,
     )
 
 
@@ -105,6 +127,11 @@ def check_data(config: ConfigRecord, data: Data, run: Path) -> None:
     else:
         return
     raise RunError(f"{data.name} is no longer the data of {run}: {what}. To use it all the same, name it with --data")
+
+
+def _weights(folder: str) -> str | None:
+    """Hash of the weights to start from; None without any. Missing ones are refused where they are loaded."""
+    return sha256_of(Path(folder), WEIGHT_FILES) if folder and Path(folder).is_dir() else None
 
 
 def _pixels(data: Data, split: SplitRecord) -> str:

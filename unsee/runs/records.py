@@ -64,6 +64,12 @@ class ConfigRecord(Record):
     split: SplitRecord
     skipped_images: tuple[str, ...]
     versions: dict[str, str]
+    weights: str | None = None  # sha256 of the files in settings.weights; left out where a run starts from none
+
+    @model_serializer(mode="wrap")
+    def _without_weights(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        return found if self.weights is not None else {k: v for k, v in found.items() if k != "weights"}
 
 
 class JournalLine(Record):
