@@ -40,9 +40,13 @@ def test_every_method_tunes_scores_and_predicts(model, data, method):
     assert tuner.contexts_.shape == (4, model.card.width)
     assert tuner.ledger_.candidates == 6 * population
     assert tuner.ledger_.generations == 6
+    bound, labels = bind(model, data.test), data.test.labels
+    answered, gone = tuner.prompt.unserved(bound).argmax(axis=1), np.isin(data.class_names, FORGET)[labels]
     found = tuner.score(data.test)
-    assert all(0 <= value <= 1 for value in (found.h, found.err_for, found.acc_mem))
-    assert set(tuner.predict(data.test)) <= set(data.class_names)
+    assert found.err_for == np.mean(answered[gone] != labels[gone])
+    assert found.acc_mem == np.mean(answered[~gone] == labels[~gone])
+    served = tuner.prompt.answer(bound).argmax(axis=1)
+    assert tuner.predict(data.test) == [data.class_names[i] for i in served]
 
 
 def test_a_method_that_tunes_no_prompt_has_none(model, data):
@@ -94,7 +98,7 @@ def test_cheaper_validation_asks_for_fewer_images(model, data, validate, validat
     tuner = tune(model, data, validate=validate)
     assert tuner.ledger_.candidates == 48
     assert tuner.ledger_.image_queries == 48 * 40 + validated * 40
-    assert 0 <= tuner.valid_.h <= 1
+    assert tuner.valid_ == tuner.score(data.train.subset(tuner.config_.split.valid))
 
 
 def test_validating_every_candidate_keeps_the_best_of_all(model, data):

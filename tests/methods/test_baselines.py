@@ -18,6 +18,8 @@ from unsee.images import as_images
 from unsee.methods.learners import BATCH, trainable_copy
 from unsee.methods.rules import RULES
 from unsee.methods.training import _restore
+from unsee.metrics import scores
+from unsee.models.black_box import bind
 
 SHORT = {"shots": 4, "iterations": 12}
 
@@ -172,8 +174,17 @@ def test_untuned_rules_do_what_they_say(model, data):
 def test_untuned_methods_have_the_same_interface(model, data, tmp_path, method):
     tuner = PromptTuner(FORGET, method, shots=2).fit(model, data, out=tmp_path / "run")
     found = tuner.evaluate(data.test)
-    want = {"zero-shot": found.zero_shot, "label-mask": found.label_mask}.get(method)
-    assert want is None or tuner.score(data.test) == want
+    plain = model.bind(data.test, data.class_names).zero_shot("a photo of a {}.")
+    gone = np.isin(data.class_names, FORGET)
+    hit, after = gone[plain.argmax(axis=1)], tuner.fitted_.confidences(bind(model, data.test))
+    assert 0 < hit.sum() < len(hit), "else the rules cannot be told apart"
+    assert np.array_equal(after.argmax(axis=1)[~hit], plain.argmax(axis=1)[~hit])
+    if method == "uniform-gate":
+        assert np.allclose(after[hit], 0.1, atol=1e-5)
+    else:
+        wanted = plain if method == "zero-shot" else np.where(gone, 0, plain)
+        assert np.array_equal(after.argmax(axis=1), wanted.argmax(axis=1))
+    assert tuner.score(data.test) == scores(after.argmax(axis=1), data.test.labels, gone)
     tuner.save(tmp_path / "saved")
     result = tuner.result(found, found.tuned)
     assert result.ledger.candidates == 0

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 
 import numpy as np
+import pytest
 
 from tests.test_tuner import Answering
 from unsee import PromptTuner
 from unsee.cli import main
 from unsee.methods.forecast import duration, forecast
+from unsee.methods.learners import TRAINED, CopyLearner
+from unsee.methods.training import measure_step
 from unsee.models.local import LocalBound
 
 FORGET = ["airplane", "cat"]
@@ -27,30 +31,60 @@ def test_the_forecast_counts_what_the_runs_then_spend(model, data):
     assert said.seconds > 0
 
 
-def test_training_is_timed_by_a_part_of_a_step(model, data, tmp_path, monkeypatch):
-    """A step is so many batches to train on, and all images to validate on."""
-    from unsee.methods import training
+def watch_learner(monkeypatch):
+    """What a learner is asked, and how long it really takes: (images or batches, seconds) of each call."""
+    answered, trained = [], []
+    answer, train = CopyLearner.confidences, CopyLearner.backward
 
-    class Clock:
-        """A learner whose work takes a second per image it answers, and ten per batch it trains on."""
+    def confidences(learner, images):
+        started = time.perf_counter()
+        found = answer(learner, images)
+        answered.append((len(images), time.perf_counter() - started))
+        return found
 
-        now, batches, answered, trained = 0.0, 7, 0, 0
+    def backward(learner, batches=None):
+        started = time.perf_counter()
+        found = train(learner, batches)
+        trained.append((batches, time.perf_counter() - started))
+        return found
 
-        def confidences(self, images):
-            Clock.now += len(images)
-            Clock.answered += len(images)
+    monkeypatch.setattr(CopyLearner, "confidences", confidences)
+    monkeypatch.setattr(CopyLearner, "backward", backward)
+    return answered, trained
 
-        def backward(self, batches=None):
-            Clock.now += 10 * batches
-            Clock.trained += batches
 
-    monkeypatch.setattr(training, "make_learner", lambda task: Clock())
-    monkeypatch.setattr(training.time, "perf_counter", lambda: Clock.now)
-    task = PromptTuner(FORGET, "scratch-resnet18", iterations=3, shots=2).task(model, data)
-    assert training.measure_step(task) == len(task.split.valid) + 10 * Clock.batches
-    assert (Clock.answered, Clock.trained) == (16, 1)
-    assert forecast([task, task]).seconds == 2 * 3 * (len(task.split.valid) + 70)
-    assert Clock.trained == 2, "the same sizes are measured once"
+def test_training_is_timed_by_a_part_of_a_step(model, data, monkeypatch):
+    """A step is all images to validate on, and so many batches to train on; a few and one are measured."""
+    answered, trained = watch_learner(monkeypatch)
+    task = PromptTuner(FORGET, "coop-params", iterations=3, shots=4).task(model, data)
+    said = measure_step(task)
+    assert [images for images, _ in answered] == [8, 8], "the first time is slower, and not counted"
+    assert [batches for batches, _ in trained] == [1]
+    (_, _), (_, to_answer) = answered
+    (_, to_train), *_ = trained
+    batches = -(-40 // TRAINED)
+    assert said == pytest.approx(to_answer * 40 / 8 + to_train * batches, rel=0.1)
+
+
+def test_runs_of_the_same_sizes_are_timed_once(model, data, monkeypatch):
+    answered, trained = watch_learner(monkeypatch)
+    task = PromptTuner(FORGET, "coop-params", iterations=3, shots=4).task(model, data)
+    said = forecast([task, task])
+    assert (len(answered), len(trained)) == (2, 1)
+    step = answered[1][1] * 40 / 8 + trained[0][1] * -(-40 // TRAINED)
+    assert said.seconds == pytest.approx(2 * 3 * step, rel=0.1)
+    other = PromptTuner(FORGET, "coop-params", iterations=3, shots=2).task(model, data)
+    forecast([task, other])
+    assert len(trained) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "iterations"), [("lcs", 60), ("coop-params", 15)])
+def test_a_run_takes_about_as_long_as_was_said(model, data, method, iterations):
+    tuner = PromptTuner(FORGET, method, iterations=iterations, shots=4)
+    said = forecast([tuner.task(model, data)]).seconds
+    took = tuner.fit(model, data).history_[-1].seconds
+    assert took / 4 < said < 4 * took
 
 
 def test_a_model_that_is_not_here_is_asked_nothing(model, data):

@@ -162,7 +162,8 @@ def test_only_what_is_allowed_leaves_the_server(closed, data, tmp_path, answers,
     body = {"inputs": image, "parameters": {"candidate_labels": ["cat", "dog", "bird"]}}
     labels = remote.connection.send("POST", "/v1/classify", json.dumps(body).encode(), "application/json").json()
     assert [row["score"] is None for row in labels] == [answers == "label"] * (2 if answers == "top-2" else 1)
-    assert tune(remote, data, tmp_path / "run").valid_ is not None
+    tuner = tune(remote, data, tmp_path / "run")
+    assert tuner.valid_ == tuner.score(data.train.subset(tuner.config_.split.valid))
 
 
 def test_the_top_answers_are_filled_up_evenly():
