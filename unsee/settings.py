@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -236,6 +237,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         return float(value)
     if type(value) is not hint:
         raise InputError(f"setting {name} must be {_KINDS[hint]}, not {value!r}")
+    if hint is float and not math.isfinite(value):
+        raise InputError(f"setting {name} must be a finite number, not {value}")
     return value
 
 
