@@ -20,7 +20,7 @@ def lowest() -> Iterator[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = [*project["dependencies"], *(r for extra in EXTRAS for r in project["optional-dependencies"][extra])]
     for requirement in required:
-        found = re.fullmatch(r"([\w.-]+)>=([\w.]+)", requirement)
+        found = re.fullmatch(r"([\w.-]+)>=([\w.]+)(?:,<[\w.]+)?", requirement)
         if found is None:
             raise SystemExit(f"pyproject.toml: {requirement!r} is not a name and a lower bound")
         if found[1] not in PINNED:

@@ -88,8 +88,8 @@ def test_global_random_state_is_the_same_before_and_after_fit(model, data):
 
 def test_the_ledger_counts_every_prompt_and_image_query(model, data):
     tuner = tune(model, data)
-    assert tuner.ledger_.prompts_encoded == 48 * 10
-    assert tuner.ledger_.image_queries == 48 * 80
+    assert tuner.ledger_.prompts_encoded == (1 + 48) * 10, "once under the plain prompt"
+    assert tuner.ledger_.image_queries == (1 + 48) * 80
     assert tuner.ledger_.images_encoded == 80
 
 
@@ -97,7 +97,7 @@ def test_the_ledger_counts_every_prompt_and_image_query(model, data):
 def test_cheaper_validation_asks_for_fewer_images(model, data, validate, validated):
     tuner = tune(model, data, validate=validate)
     assert tuner.ledger_.candidates == 48
-    assert tuner.ledger_.image_queries == 48 * 40 + validated * 40
+    assert tuner.ledger_.image_queries == 80 + 48 * 40 + validated * 40
     assert tuner.valid_ == tuner.score(data.train.subset(tuner.config_.split.valid))
 
 
@@ -111,7 +111,7 @@ def test_validating_every_candidate_keeps_the_best_of_all(model, data):
 def test_the_budget_is_never_exceeded(model, data, budget):
     tuner = tune(model, data, budget=budget)
     assert tuner.ledger_.candidates == budget
-    assert tuner.ledger_.prompts_encoded == budget * 10
+    assert tuner.ledger_.prompts_encoded == (1 + budget) * 10, "once under the plain prompt"
     assert sum(len(g.losses) for g in tuner.history_) == budget
 
 

@@ -7,6 +7,7 @@ UnseeError
 ├── ModelError      a model that cannot be loaded, or answers nonsense
 ├── RunError        a run folder that is missing, damaged, taken, or belongs to something else
 │   └── RunInUse    another process is writing to it now
+├── WriteError      a file that cannot be written: a full disk, a folder that may not be written to
 └── MissingExtra    an optional package that is not installed
 """
 
@@ -50,6 +51,10 @@ class RunError(UnseeError, RuntimeError):
 
 class RunInUse(RunError):
     """A run folder that another process is writing to now."""
+
+
+class WriteError(UnseeError, OSError):
+    """A file that cannot be written: a full disk, a folder that may not be written to."""
 
 
 class MissingExtra(UnseeError, ImportError):

@@ -13,19 +13,22 @@ from unsee import methods
 from unsee.class_names import read_names
 from unsee.data.folder import refuse_inside
 from unsee.errors import InputError, RunError
+from unsee.files import write_with
 from unsee.images import Anything, Images, as_images
 from unsee.methods.recorder import Recorder, Say, Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, TunedContexts, make_task
 from unsee.metrics import answers, scores
 from unsee.models.black_box import BlackBox, BoundImages, bind
+from unsee.runs.checkpoint import read_state, state_generation
 from unsee.runs.evaluation import Evaluation, evaluate
-from unsee.runs.folder import PICTURE, RunFolder
+from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_result
 from unsee.runs.identity import describe_run, identify
-from unsee.runs.prompt import Prompt
+from unsee.runs.prompt import Prompt, load_prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
 from unsee.settings import EXTENDABLE, check_names
 from unsee.types import Data, Floats, Scores
+from unsee.versions import changes
 
 
 class PromptTuner:
@@ -97,8 +100,9 @@ class PromptTuner:
             task = self.task(model, data)
             config = describe_run(task)
             _check_same(run, config)
-            run.write_config(config)
-            return self._learn(task, config, run, watch, say)
+            changed = changes(run.config.versions)
+            run.continue_as(config)
+            return self._learn(task, config, run, watch, say, changed)
 
     def predict(self, images: Anything) -> list[str]:
         """The class each image is now taken for, as a caller sees it: after the prompt's rule, if it has one."""
@@ -142,29 +146,42 @@ class PromptTuner:
         return self.prompt.contexts
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the whole run as a folder, after the fact."""
+        """Writes the whole run as a folder, after the fact. What a descent or trainer needs to continue is copied from
+        the folder that it was tuned in, if there is one.
+        """
         refuse_inside(self.data_, Path(out))
+        source = self._folder if self._follows_slope else None
+        if source is not None and state_generation(source) != len(self.history_):
+            raise RunError(f"{source} has changed since: where this run ended is no longer known, so it is not saved")
+        if source is not None and Path(out).resolve() == source.resolve():
+            raise RunError(f"{out} is where this run was tuned: it is saved there already")
         with RunFolder.create(out, self.config_, overwrite) as run:
             for generation in self.history_:
                 run.append(generation)
-            if self._recorder.state:
+            if source is not None:
+                run.write_state(read_state(source)[1])
+            elif self._recorder.state:
                 run.write_state(self._recorder.state)
             self._save_fitted(run)
 
     def finish(self, out: str | Path, test: BoundImages, shots: Images) -> ResultRecord:
         """Scores the test images and completes the run folder: answers, picture, result.
 
-        The result is written last: a folder that has one is whole.
+        The result is written last: a folder that has one is whole. It is then read, and nothing is asked again: a
+        further generation would have deleted it.
         """
         from unsee.runs.picture import before_after
 
+        if is_finished(out):
+            return read_result(out)
         started = time.perf_counter()
         test = self._bound(test)
         found = self.evaluate(test)
         result = self.result(found, self.score(shots), time.perf_counter() - started)
         with RunFolder.open(out, wait=60) as run:
             run.write_answers(found.arrays() | {"labels": test.labels})
-            before_after(test.images, found, self.forget_mask_).save(run.folder / PICTURE)
+            picture = before_after(test.images, found, self.forget_mask_)
+            write_with(run.folder / PICTURE, lambda path: picture.save(path, format="PNG"))
             run.write_result(result)
         return result
 
@@ -196,6 +213,11 @@ class PromptTuner:
         """What `fit` will run on this model and data."""
         return make_task(model, data, self.forget, self.method, self.preset, self.seed, self.settings)
 
+    @property
+    def _follows_slope(self) -> bool:
+        """Whether what continues this run is a saved state, not a replay."""
+        return self.settings_.search == "gradient" and not METHODS[self.method].untuned
+
     def _bound(self, images: Images | BoundImages) -> BoundImages:
         """Labelled images bound to the model, their labels and the answers in the order of the run's classes."""
         given = images.images if isinstance(images, BoundImages) else images
@@ -205,12 +227,23 @@ class PromptTuner:
         return bind(self.model_, ordered, self.class_names_)
 
     def _learn(
-        self, task: Task, config: ConfigRecord, run: RunFolder | None, watch: Watch | None, say: Say | None
+        self,
+        task: Task,
+        config: ConfigRecord,
+        run: RunFolder | None,
+        watch: Watch | None,
+        say: Say | None,
+        changed: str = "",
     ) -> PromptTuner:
-        recorder = Recorder(task.settings, run, watch, say)
-        self.fitted_ = methods.fit(task, recorder)
+        recorder = Recorder(task.settings, run, watch, say, changed)
+        stored = None if run is None or not recorder.done else _finished_prompt(run.folder)
+        if stored is None:
+            self.fitted_ = methods.fit(task, recorder)
+        else:
+            self.fitted_ = _recall(stored, task, recorder, read_result(stored))
         self._recorder = recorder
         self.model_, self.data_ = task.model, task.data
+        self._folder = None if run is None else run.folder
         self.settings_ = task.settings
         self.config_ = config
         self.class_names_ = task.data.class_names
@@ -225,6 +258,8 @@ class PromptTuner:
         return self
 
     def _save_fitted(self, run: RunFolder) -> None:
+        if _finished_prompt(run.folder) is not None:
+            return  # of this very history: a further generation would have deleted the result
         if isinstance(self.fitted_, TunedContexts):
             self.prompt.save(run.folder)
         elif self.settings_.save_weights and METHODS[self.method].sees in ("weights", "nothing"):
@@ -232,6 +267,28 @@ class PromptTuner:
 
             if isinstance(self.fitted_, TrainedWeights):
                 run.write_weights(self.fitted_.arrays())
+
+
+def _finished_prompt(folder: Path) -> Path | None:
+    """The folder, if it holds a finished run with a prompt that is whole."""
+    if not is_finished(folder):
+        return None
+    try:
+        load_prompt(folder)
+    except RunError:
+        return None
+    return folder
+
+
+def _recall(folder: Path, task: Task, recorder: Recorder, result: ResultRecord) -> TunedContexts:
+    """What a finished run found, as it is stored: nothing is replayed, and the model is asked nothing."""
+    recorder.start()
+    prompt = load_prompt(folder)
+    recorder.best.kept, recorder.best.scores = prompt.contexts, result.valid
+    recorder.ledger, recorder.warnings = result.ledger, list(result.warnings)
+    return TunedContexts(
+        prompt.contexts, prompt.applies_to, prompt.template, task.forget, prompt.serve, prompt.position
+    )
 
 
 def _check_same(run: RunFolder, now: ConfigRecord) -> None:

@@ -131,4 +131,7 @@ class Generation:
     trade_offs: dict[int, TradeOff] = field(default_factory=dict)  # the same
     entered: tuple[Candidate, ...] = field(default=(), compare=False)  # the Pareto front, in this generation
     ledger: dict[str, int] = field(default_factory=dict)
+    z_sum: float | None = None  # one number that tells its candidates from others; None in old runs
+    best: Floats | None = field(default=None, compare=False)  # (m, D), contexts of the chosen candidate, if any
+    warnings: tuple[str, ...] = ()  # said during this generation
     seconds: float = field(default=0.0, compare=False)  # of the run so far, earlier parts included

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
@@ -22,6 +23,13 @@ def versions() -> dict[str, str]:
     """Versions of what results depend on."""
     found = {name: _version(name) for name in RECORDED}
     return {"python": platform.python_version()} | {name: v for name, v in found.items() if v is not None}
+
+
+def changes(then: Mapping[str, str]) -> str:
+    """In which versions these differ from what is installed now, in words; nothing if they do not."""
+    now = versions()
+    differ = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return ", ".join(f"{name} {then.get(name, 'missing')} then, {now.get(name, 'missing')} now" for name in differ)
 
 
 def _version(package: str) -> str | None:

@@ -97,7 +97,7 @@ def test_a_model_that_is_not_here_is_asked_nothing(model, data):
     said = forecast([PromptTuner(FORGET, iterations=3, shots=2).task(Answering(model, answer), data)])
     assert not asked
     assert said.untimed == 1
-    assert said.sentence().startswith("planned: 60 candidates, 2,400 image queries; 8 contexts of ")
+    assert said.sentence().startswith("planned: 60 candidates, 2,440 image queries; 8 contexts of "), "40 are plain"
 
 
 def test_a_slow_model_is_measured_on_single_candidates(model, data, monkeypatch):
@@ -118,11 +118,11 @@ def test_forget_and_compare_say_it_first(model_folder, image_folder, tmp_path, c
     common = [str(image_folder), "--model", str(model_folder), "--forget", "cat", "--no-cache"]
     assert main(["forget", *common, "--iterations", "3", "--shots", "2", "--out", str(tmp_path / "run")]) == 0
     err = capsys.readouterr().err
-    assert re.match(r"planned: 60 candidates, 2,400 image queries, about \d+ s; 8 contexts of .*\n", err)
+    assert re.match(r"planned: 60 candidates, 2,440 image queries, about \d+ s; 8 contexts of .*\n", err)
     pairs = ["--set", "iterations=2", "--set", "shots=2"]
     arguments = ["compare", *common, "--methods", "lcs,bbt", "--seeds", "0,1", *pairs, "--out", str(tmp_path / "runs")]
     assert main(arguments) == 0
-    assert "planned: 4 runs, 160 candidates, 6,400 image queries, about" in capsys.readouterr().err
+    assert "planned: 4 runs, 160 candidates, 6,560 image queries, about" in capsys.readouterr().err
     assert main(arguments) == 0
     assert "planned" not in capsys.readouterr().err, "nothing is missing"
 

@@ -62,7 +62,7 @@ def test_the_centred_rule_never_answers_a_forgotten_name(model, data):
 def test_it_has_the_interface_of_every_untuned_method(model, data, tmp_path, method):
     tuner = PromptTuner(FORGET, method, shots=2).fit(model, data, out=tmp_path / "run")
     assert tuner.ledger_.candidates == 0
-    assert tuner.ledger_.image_queries == 20, "the validation images, for the record"
+    assert tuner.ledger_.image_queries == 2 * 20, "the validation images, under the plain prompt and by the rule"
     found = tuner.fitted_.confidences(unsee.models.black_box.bind(model, data.test))
     assert found.shape == (len(data.test), 10)
     assert np.allclose(found.sum(axis=1), 1, atol=1e-4)

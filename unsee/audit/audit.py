@@ -27,8 +27,8 @@ from unsee.images import Images
 from unsee.methods.recorder import Say
 from unsee.models.black_box import BlackBox
 from unsee.runs.audit_record import AuditRecord, Membership, OtherData
-from unsee.runs.folder import AUDIT, RunFolder, is_finished, read_result
-from unsee.runs.picking import PICK
+from unsee.runs.folder import AUDIT, PICK, RESULT, is_finished, read_result
+from unsee.runs.lock import FolderLock
 from unsee.runs.records import write_record
 from unsee.types import Data
 
@@ -56,10 +56,10 @@ def audit(
     found = audit_subject(
         open_subject(run, model, data), parts=parts, other_names=other_names, other_data=other_data, say=say
     )
-    write_record(Path(run) / AUDIT, found)
-    if is_finished(run):  # a picked prompt has no result of its own
-        with RunFolder.open(run, wait=60) as folder:
-            folder.write_result(read_result(run).model_copy(update={"audit": found.summary()}))
+    with FolderLock(Path(run), wait=60):
+        write_record(Path(run) / AUDIT, found)
+        if is_finished(run):  # a picked prompt has no result of its own
+            write_record(Path(run) / RESULT, read_result(run).model_copy(update={"audit": found.summary()}))
     return found
 
 

@@ -49,9 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnseeError as error:
         click.echo(f"error: {' '.join(str(error).split())}", err=True)
         return 1
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
-        return 0
+    except OSError as error:  # what is not explained where it happens
+        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
+            sys.stderr.close()
+            return 0
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        return 1
     return 0
 
 

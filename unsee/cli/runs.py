@@ -123,9 +123,11 @@ def resume(
 ) -> None:
     """Continue a run that was stopped, killed or ran out of budget."""
     from unsee.models.black_box import bind
+    from unsee.runs.folder import check_resumable
     from unsee.tuner import PromptTuner
 
     console = make_console(as_json)
+    check_resumable(run)
     config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     tuner = PromptTuner.from_config(config)
     test = bind(loaded, images.test)

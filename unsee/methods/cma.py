@@ -11,40 +11,20 @@ pycma 4.5 has another rule and other constants, so those of 3.3 are written out 
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import cma
 import numpy as np
+from cma.evolution_strategy import TPA_dimension
+from cma.restricted_gaussian_sampler import GaussVkDSampler
+from cma.sigma_adaptation import CMAAdaptSigmaCSA, CMAAdaptSigmaTPA
+from cma.utilities.math import MathHelperFunctions
 from threadpoolctl import ThreadpoolController
 
 from unsee.errors import InputError, unknown
 from unsee.types import Doubles
-
-
-@contextmanager
-def _without_matplotlib() -> Iterator[None]:
-    """pycma imports matplotlib for its own plots, which takes most of a second; nothing here plots with it."""
-    hidden = [name for name in ("matplotlib", "matplotlib.pyplot") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: importing it fails
-    try:
-        with warnings.catch_warnings():  # pycma warns where matplotlib is missing
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name in hidden:
-            sys.modules.pop(name, None)
-
-
-with _without_matplotlib():
-    import cma
-    from cma.evolution_strategy import TPA_dimension
-    from cma.restricted_gaussian_sampler import GaussVkDSampler
-    from cma.sigma_adaptation import CMAAdaptSigmaCSA, CMAAdaptSigmaTPA
-    from cma.utilities.math import MathHelperFunctions
 
 
 class BlockSearch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unsee.methods.batches import steps_per_epoch
+from unsee.methods.null_space import NULL_SPACES
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.settings import Value
@@ -12,10 +13,11 @@ from unsee.settings import Value
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run asks of the model."""
+    """What a run asks of the model, in all; a model that answers no plain-text prompt is asked `plain` less."""
 
     candidates: int
     image_queries: int
+    plain: int = 0  # of these under the plain prompt, once: however long the run, and the same for every method
     views: int = 0  # random views to encode, beside the images themselves
 
 
@@ -24,14 +26,16 @@ def planned_cost(task: Task) -> Cost:
     settings, limit = task.settings, task.settings.limit
     train, valid = task.images_per_candidate, len(task.split_rows[1])
     if METHODS[settings.method].untuned:
-        return Cost(0, len(task.split.valid))
+        once = len(task.split.valid)
+        return Cost(0, once + (once if settings.method in NULL_SPACES else 0), once)
+    plain = 0 if METHODS[settings.method].trains_weights else sum(map(len, task.asked_rows))
     if task.blind:
-        return Cost(limit, valid)  # the chosen prompt is validated, for the record
+        return Cost(limit, plain + valid, plain)  # the chosen prompt is validated, for the record
     generations = -(-limit // settings.population)
     validated = {"every": limit, "generation": generations, "first": generations, "loss": 1}
     rule = settings.validate
     times = validated[rule] if rule in validated else -(-limit // int(rule))
-    return Cost(limit, train * limit + valid * times, _views(task, generations))
+    return Cost(limit, plain + train * limit + valid * times, plain, _views(task, generations))
 
 
 def _views(task: Task, generations: int) -> int:
@@ -44,13 +48,14 @@ def _views(task: Task, generations: int) -> int:
 def settings_for_queries(task: Task, image_queries: int) -> dict[str, Value]:
     """Iterations and budget with which a black-box method asks this many image queries, or a few less.
 
+    Queries under the plain prompt are part of them: every method asks the same ones, so candidates stay comparable.
     Methods that see more than answers follow their own schedule, and those that see no image keep theirs: nothing.
     """
     settings = task.settings
     if METHODS[settings.method].own_schedule or task.blind:
         return {}
     now = planned_cost(task)
-    candidates = max(1, image_queries * now.candidates // now.image_queries)
+    candidates = max(1, (image_queries - now.plain) * now.candidates // (now.image_queries - now.plain))
     if candidates == now.candidates:
         return {}
     return {"iterations": -(-candidates // settings.population), "budget": candidates}

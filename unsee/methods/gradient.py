@@ -24,7 +24,7 @@ class LossSlope:
         self._batches = task.batches
         self._images = task.bind_images(task.split_rows[0]) if task.batches is None else task.batches.shots
         self._weights = settings.memorize_weight, settings.forget_weight
-        self._goal = task.goal(task.split_rows[0])
+        self._task = task
         self._shape = shape
 
     def __call__(self, contexts: Doubles, step: int) -> Doubles:
@@ -34,7 +34,7 @@ class LossSlope:
         point = torch.tensor(contexts, dtype=tokens.dtype, device=tokens.device).view(1, *self._shape).requires_grad_()
         log_p = bound.log_softmax(bound.text.embeddings(point))[0]
         counts = int((~gone).sum()), int(gone.sum())
-        loss = forgetting_loss_torch(log_p, labels, gone, self._weights, counts, self._goal)
+        loss = forgetting_loss_torch(log_p, labels, gone, self._weights, counts, self._task.goal)
         (slope,) = torch.autograd.grad(loss, point)
         found: Doubles = slope.cpu().double().numpy().ravel()  # in this order: mps has no double precision
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unsee.errors import RunError
 from unsee.methods.front import flattest, pick
-from unsee.methods.objective import Objective, warn_if_names_unknown
+from unsee.methods.objective import Objective
 from unsee.methods.recorder import Recorder, state_of
 from unsee.methods.search import Search, Stalls
 from unsee.methods.task import Task, TunedContexts
@@ -16,7 +16,10 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     search, contexts_of = task.search(), task.parametrization.contexts
     recorder.replay(search, contexts_of)
     objective = Objective(task, recorder.ledger)
-    if warning := warn_if_names_unknown(objective.images, task.settings.template):
+    task.plain.ledger = recorder.ledger
+    if not recorder.done:
+        objective.open()
+    if not recorder.history and (warning := task.plain.warning()):
         recorder.warn(warning)
     recorder.start()
     while not recorder.done and not _stalled(task, search):
@@ -24,10 +27,10 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
         contexts = contexts_of(z)  # (b, m, D)
         rows = recorder.affordable(len(known.losses), len(z))
         evaluated = objective.evaluate(contexts, rows, known)  # losses (b,)
-        generation = recorder.record(evaluated, len(z), rows.stop - rows.start, contexts)
+        generation = recorder.record(evaluated, len(z), rows.stop - rows.start, contexts, z)
         if not generation.partial:
             search.tell(z, generation.losses)
-        recorder.append(generation, state_of(search, recorder.best))
+        recorder.append(generation, state_of(search))
     if recorder.best.kept is None:
         raise RunError("the run has no candidate yet")
     if recorder.best.scores is None:  # chosen by loss

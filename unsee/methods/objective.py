@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from unsee.images import in_batches
 from unsee.methods.losses import embedding_loss, forgetting_loss
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import Task
-from unsee.metrics import answers, entropy, near_chance, scores
-from unsee.models.black_box import BoundImages, Metered
+from unsee.metrics import answers, entropy, scores
+from unsee.models.black_box import Metered
 from unsee.types import Doubles, Floats, Ints, Ledger, Scores, TradeOff
 
 if TYPE_CHECKING:
@@ -32,33 +33,36 @@ class _Answered(NamedTuple):
 
 
 class Objective:
-    """The model bound to a task's few-shot images; what it is asked is added to the ledger."""
+    """The model bound to a task's few-shot images; what it is asked is added to the ledger.
+
+    `open` binds it: a finished run has nothing to ask, and its images need not be encoded.
+    """
 
     def __init__(self, task: Task, ledger: Ledger) -> None:
+        self._task = task
         self._settings = task.settings
         self._forget = task.forget
         self._unseen = task.unseen
-        self._embeddings = _embeddings(task)
         train, valid = task.tuning_images
         self._train_labels, self._valid_labels = train.labels, valid.labels
         self._batches = task.batches
-        self._every = task.settings.validate == "every" and not task.blind and self._batches is None
+        self._every = task.asks_once
         self._blind = task.blind
-        if self._every:  # one question serves both losses and validation
-            self._train = self._valid = Metered(task.bind_images(task.tuning_rows), ledger)
-        elif self._batches is not None:
-            self._train = Metered(self._batches.shots, ledger)
-            self._valid = Metered(task.bind_images(task.split_rows[1]), ledger)
-        else:
-            self._train, self._valid = (Metered(task.bind_images(rows), ledger) for rows in task.split_rows)
-        self._goal = task.goal(task.split_rows[0])
         self._ledger = ledger
-        self._train.check_room(task.settings.contexts)
 
-    @property
-    def images(self) -> BoundImages:
-        """The images that losses are computed on, and where one question serves both, those to validate on."""
-        return self._train.bound
+    def open(self) -> None:
+        """Makes ready what candidates are evaluated with, and refuses prompts that have no room."""
+        _ = self._embeddings, self._task.goal
+        self._asked[0].check_room(self._settings.contexts)
+
+    @cached_property
+    def _asked(self) -> tuple[Metered, ...]:
+        """The images to tune on and to validate on; together where one question serves both."""
+        return tuple(Metered(bound, self._ledger) for bound in self._task.bound)
+
+    @cached_property
+    def _embeddings(self) -> ClassEmbeddings | None:
+        return _embeddings(self._task)
 
     def evaluate(self, contexts: Floats, rows: slice, known: Evaluated) -> Evaluated:
         """Losses of the candidates up to the end of `rows`, those before it known already.
@@ -110,7 +114,7 @@ class Objective:
                 contexts[part.start : part.stop], slice(first - part.start, last - part.start)
             )
             losses[first - rows.start : last - rows.start] = forgetting_loss(
-                log_p[:, :n], labels, self._forget, settings.memorize_weight, settings.forget_weight, self._goal
+                log_p[:, :n], labels, self._forget, settings.memorize_weight, settings.forget_weight, self._task.goal
             )
             for i, row in enumerate(log_p, first):
                 if self._batches is None and settings.validate != "loss":
@@ -122,7 +126,7 @@ class Objective:
     def _images_of_this_step(self) -> Metered:
         batches, ledger = self._batches, self._ledger
         if batches is None:
-            return self._train
+            return self._asked[0]
         encoded, cached = batches.images_encoded, batches.images_from_cache
         asked = Metered(batches.at(ledger.generations), ledger)
         ledger.images_encoded += batches.images_encoded - encoded
@@ -134,7 +138,7 @@ class Objective:
         return self._score(self._ask_to_validate(contexts))
 
     def _ask_to_validate(self, contexts: Floats) -> _Answered:
-        log_p = self._valid.log_confidences(contexts[None], slice(0, 1))[0]
+        log_p = self._asked[-1].log_confidences(contexts[None], slice(0, 1))[0]
         return self._read(log_p[-len(self._valid_labels) :], self._valid_labels)
 
     def _to_validate(self, losses: Doubles, rows: slice) -> list[int]:
@@ -163,20 +167,6 @@ class Objective:
         top, labels, flat = (np.concatenate([getattr(part, name) for part in parts]) for name in _Answered._fields)
         found = scores(top, labels, self._forget)
         return TradeOff(found.err_for, found.acc_mem, float(flat.mean()) if len(flat) else 0.0)
-
-
-def warn_if_names_unknown(images: BoundImages, template: str) -> str | None:
-    """A sentence if the model's plain answers to these images are near chance, so that there is little to forget."""
-    plain = images.zero_shot(template)
-    if plain is None:
-        return None
-    accuracy, classes = float((answers(plain) == images.labels).mean()), plain.shape[1]
-    if not near_chance(accuracy, classes, len(images.labels)):
-        return None
-    return (
-        f"the model hardly knows these classes: {100 * accuracy:.3g} % of the images to tune on are recognised under "
-        f"{template!r}, chance is {100 / classes:.3g} %; the scores say little"
-    )
 
 
 def _embeddings(task: Task) -> ClassEmbeddings | None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unsee.methods.front import front_of, offer
+from unsee.methods.replay import ReplayCheck, sum_of
 from unsee.methods.search import Search, Stateful
 from unsee.settings import Settings
 from unsee.types import Candidate, Doubles, Floats, Generation, Ledger, Scores, State, TradeOff
@@ -28,6 +29,9 @@ class Journal(Protocol):
     @property
     def history(self) -> list[Generation]: ...
     def append(self, generation: Generation, state: Mapping[str, Any] | None) -> None: ...
+    def write_state(self, arrays: Mapping[str, Any]) -> None:
+        """Saves the state after the last generation."""
+
     def read_state(self) -> Mapping[str, Any]:
         """The last saved state; the history is cut back to the generation it belongs to."""
 
@@ -68,6 +72,7 @@ class BestSoFar:
         if generation.chosen is not None:
             self.merit = self._merit(float(generation.losses[generation.chosen]), generation.valid)
             self.scores = generation.valid
+            self.kept = generation.best
 
     def _merit(self, loss: float, scores: Scores | None) -> float:
         if self.by == "loss" or scores is None:
@@ -76,15 +81,26 @@ class BestSoFar:
 
 
 class Recorder:
-    """The record of one run; `journal` keeps it on disk."""
+    """The record of one run; `journal` keeps it on disk.
+
+    changed: in which versions the libraries differ from those that made its history, in words.
+    """
 
     def __init__(
-        self, settings: Settings, journal: Journal | None = None, watch: Watch | None = None, say: Say | None = None
+        self,
+        settings: Settings,
+        journal: Journal | None = None,
+        watch: Watch | None = None,
+        say: Say | None = None,
+        changed: str = "",
     ) -> None:
         self.settings = settings
+        self.changed = changed
         self.history: list[Generation] = [] if journal is None else list(journal.history)
+        self.ledger = Ledger()
         self.warnings: list[str] = []
-        self.state: Mapping[str, Any] = {}  # of a search or trainer that is not replayed
+        self._recorded = 0  # warnings that the history has
+        self.state: Mapping[str, Any] = {}  # of a search or trainer that is not replayed, where there is no journal
         self.front: tuple[Candidate, ...] = ()  # trade-offs between forgetting and keeping found so far
         self._settled = BestSoFar("")  # the best before a generation that the budget cut
         self._settled_front: tuple[Candidate, ...] = ()
@@ -111,14 +127,16 @@ class Recorder:
         """The saved state of a search or trainer that cannot be replayed; the history is cut back to it."""
         if self._journal is None or not self.history:
             return {}
-        self.state = self._journal.read_state()
+        state = self._journal.read_state()
         self.history = list(self._journal.history)
         self._read_history()
-        return self.state
+        return state
 
     def start(self) -> None:
-        """Starts the clock of this part of the run; says so if there is nothing left to do."""
+        """Starts the clock of this part of the run; says so if there is nothing left to do, or if versions differ."""
         self._started = time.perf_counter() - self.seconds
+        if self.changed and self.history and not self.done:
+            self.warn(f"continued with other versions ({self.changed}): from here on numbers may differ a little")
         if self.history and self.done and self._say is not None:
             all_done = self.ledger.generations >= self.settings.iterations
             used = f"{self.settings.iterations} iterations are" if all_done else f"{self.settings.limit} candidates are"
@@ -129,24 +147,25 @@ class Recorder:
         """Brings a fresh search, and the best candidate, to where the history ends, without asking the model."""
         if isinstance(search, Stateful):
             state = dict(self.restore())
+            best = state.pop("best", None)  # of an old run; now the history has it
+            if self.best.kept is None and best is not None:
+                self.best.kept = best.astype(np.float32)
             if state:
-                self.best.kept = state.pop("best").astype(np.float32)
                 search.restore(state)
             return
-        chosen: tuple[Doubles, int] | None = None
-        settled: tuple[Doubles, int] | None = None
-        for generation in self.history:
+        check = ReplayCheck(contexts_of, self.changed)
+        for number, generation in enumerate(self.history):
             z = search.ask()
-            settled = chosen
-            if generation.chosen is not None:
-                chosen = (z, generation.chosen)
+            check.same(generation, z)
+            if generation.chosen is not None and generation.best is None:  # an old run, which did not keep it
+                best = contexts_of(z)[generation.chosen].copy()
+                self.history[number] = replace(generation, best=best)
             if generation.partial:
                 self._pending = z, Evaluated(generation.losses, generation.validated, generation.trade_offs)
             else:
                 search.tell(z, generation.losses)
-        self.best.kept = None if chosen is None else contexts_of(chosen[0])[chosen[1]].copy()
-        if self._pending is not None:
-            self._settled.kept = None if settled is None else contexts_of(settled[0])[settled[1]].copy()
+        check.enough(self.history)
+        self._read_history()
 
     def ask(self, search: Search) -> tuple[Doubles, Evaluated]:
         """The next candidates; after a budget that ended inside a generation, that one with what is known of it."""
@@ -160,8 +179,18 @@ class Recorder:
         """The candidates of a generation that are still to be evaluated and that the budget allows."""
         return slice(known, min(population, known + self.settings.limit - self.ledger.candidates))
 
-    def record(self, evaluated: Evaluated, population: int, spent: int, contexts: Floats | None = None) -> Generation:
-        """One more generation, or the part of it that the budget allowed: counts it and updates the best."""
+    def record(
+        self,
+        evaluated: Evaluated,
+        population: int,
+        spent: int,
+        contexts: Floats | None = None,
+        z: Doubles | None = None,
+    ) -> Generation:
+        """One more generation, or the part of it that the budget allowed: counts it and updates the best.
+
+        z (b, dim) and contexts (b, m, D) are the candidates, where they are prompts.
+        """
         self.ledger.candidates += spent
         partial = len(evaluated.losses) < population
         self.ledger.generations += not partial
@@ -187,12 +216,16 @@ class Recorder:
             validated=dict(evaluated.valid) if partial else {},
             trade_offs=dict(evaluated.trade_offs) if partial else {},
             entered=entered,
+            z_sum=None if z is None else sum_of(z),
+            best=None if chosen is None or contexts is None else self.best.kept,
         )
 
     def append(self, generation: Generation, state: Mapping[str, Any] | None = None) -> None:
         """Writes a generation down; `state` is what is needed to continue, where the losses are not enough."""
         seconds = time.perf_counter() - self._started
-        generation = replace(generation, ledger=self.ledger.as_dict(), seconds=seconds)
+        said = tuple(self.warnings[self._recorded :])
+        generation = replace(generation, ledger=self.ledger.as_dict(), seconds=seconds, warnings=said)
+        self._recorded = len(self.warnings)
         self.history.append(generation)
         if self._journal is not None:
             self._journal.append(generation, state)
@@ -201,7 +234,14 @@ class Recorder:
         if self._watch is not None:
             self._watch(generation, self.settings)
 
+    def save_state(self, state: Mapping[str, Any]) -> None:
+        """Saves where a trainer is after the last generation, at an orderly stop."""
+        if self._journal is not None and self.history:
+            self._journal.write_state(state)
+
     def _read_history(self) -> None:
+        self.warnings = [text for generation in self.history for text in generation.warnings]
+        self._recorded = len(self.warnings)
         self.ledger = Ledger(**(self.history[-1].ledger if self.history else {}))
         self.best = BestSoFar("loss" if self.settings.validate == "loss" else self.settings.merit)
         self._settled = self.best
@@ -216,9 +256,6 @@ class Recorder:
             self._settled_front = self.front
 
 
-def state_of(search: Search, best: BestSoFar) -> State:
+def state_of(search: Search) -> State:
     """What must be saved of a search beyond the losses it was told."""
-    if not isinstance(search, Stateful):
-        return {}
-    kept = {} if best.kept is None else {"best": np.asarray(best.kept, dtype=np.float64)}
-    return search.state() | kept
+    return search.state() if isinstance(search, Stateful) else {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from unsee.errors import InputError
 from unsee.methods.null_space import NULL_SPACES, project_classifier
-from unsee.methods.objective import warn_if_names_unknown
+from unsee.methods.plain import warn_if_near_chance
 from unsee.methods.recorder import Evaluated, Recorder
 from unsee.methods.serving import gate, mask
 from unsee.methods.task import Fitted, Task
@@ -40,23 +40,34 @@ class FixedRule:
     task: Task
 
     def confidences(self, images: BoundImages) -> Floats:
-        settings = self.task.settings
-        plain = images.zero_shot(settings.template)
+        plain = images.zero_shot(self.task.settings.template)
         if plain is None:
-            raise InputError(f"method {settings.method!r} needs answers to a plain-text prompt; this model gives none")
+            method = self.task.settings.method
+            raise InputError(f"method {method!r} needs answers to a plain-text prompt; this model gives none")
+        return self.apply(plain)
+
+    def apply(self, plain: Floats) -> Floats:
+        """What the rule makes of the plain prompt's answers (n, C)."""
+        settings = self.task.settings
         return RULES[settings.method](plain, self.task.forget, stream(settings.seed, "gate"))
 
 
 def apply_rule(task: Task, recorder: Recorder) -> Fitted:
     """Nothing is learned; validation scores are taken."""
     fitted: Fitted = project_classifier(task) if task.settings.method in NULL_SPACES else FixedRule(task)
-    images = task.bind_images(task.split.valid)
     if recorder.history:
         return fitted
-    if warning := warn_if_names_unknown(images, task.settings.template):
+    images, template = task.bind_images(task.split.valid), task.settings.template
+    plain = images.zero_shot(template)
+    if plain is not None and (warning := warn_if_near_chance(plain, images.labels, template)):
         recorder.warn(warning)
-    valid = scores(answers(fitted.confidences(images)), images.labels, task.forget)
-    recorder.ledger.image_queries += len(images.labels)
-    recorder.ledger.prompts_encoded += len(images.class_names)
+    asked = int(plain is not None)
+    if isinstance(fitted, FixedRule) and plain is not None:
+        found = fitted.apply(plain)
+    else:
+        found, asked = fitted.confidences(images), asked + 1
+    valid = scores(answers(found), images.labels, task.forget)
+    recorder.ledger.image_queries += asked * len(images.labels)
+    recorder.ledger.prompts_encoded += asked * len(images.class_names)
     recorder.append(recorder.record(Evaluated(np.zeros(1), {0: valid}), population=1, spent=0))
     return fitted

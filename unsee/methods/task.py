@@ -17,7 +17,6 @@ from unsee.data.splits import Split, few_shot_split, largest_shots
 from unsee.errors import InputError
 from unsee.images import Images
 from unsee.methods.batches import ShotBatches
-from unsee.methods.cma import BlockSearch
 from unsee.methods.contexts import (
     BbtContexts,
     IndependentContexts,
@@ -31,6 +30,7 @@ from unsee.methods.contexts import (
 )
 from unsee.methods.descent import DECAY, Adam, ForwardDifferences, GradientDescent, Optimizer, Sgd, Slope, TwoSided
 from unsee.methods.losses import Goal, memorize_loss
+from unsee.methods.plain import PlainPrompt
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
 from unsee.methods.search import RandomSearch, Search
@@ -144,6 +144,33 @@ class Task:
         train, valid = (self.data.train.subset(rows) for rows in self.split_rows)
         return train, valid
 
+    @property
+    def asks_once(self) -> bool:
+        """Whether one question serves both losses and validation."""
+        return self.settings.validate == "every" and not self.blind and not self._in_batches
+
+    @property
+    def asked_rows(self) -> tuple[Ints, ...]:
+        """Rows of the training images that the model is asked about together: to tune on, then to validate on."""
+        train, valid = self.split_rows
+        if self.blind:
+            return (valid,)
+        if self.asks_once:
+            return (self.tuning_rows,)
+        return (self.loss_rows if self._in_batches else train), valid
+
+    @cached_property
+    def bound(self) -> tuple[BoundImages, ...]:
+        """The model bound to these, each once."""
+        if self.batches is None:
+            return tuple(self.bind_images(rows) for rows in self.asked_rows)
+        return self.batches.shots, self.bind_images(self.asked_rows[-1])
+
+    @cached_property
+    def plain(self) -> PlainPrompt:
+        """The plain prompt's answers to these, asked for when first needed."""
+        return PlainPrompt(lambda: self.bound, self.settings.template)
+
     def bind_images(self, rows: Ints) -> BoundImages:
         """The model bound to these rows of the training images, contexts before the names they apply to."""
         return self._bind(self.data.train.subset(rows))
@@ -160,41 +187,45 @@ class Task:
     @property
     def images_per_candidate(self) -> int:
         """How many images a candidate's loss is computed on."""
-        s = self.settings
-        if not (s.batch or s.views):
+        if not self._in_batches:
             return len(self.split_rows[0])
-        return min(s.batch, len(self.loss_rows)) or len(self.loss_rows)
+        return min(self.settings.batch, len(self.loss_rows)) or len(self.loss_rows)
+
+    @property
+    def _in_batches(self) -> bool:
+        return bool(self.settings.batch or self.settings.views)
 
     @cached_property
     def batches(self) -> ShotBatches | None:
         """The images of each step; None where every step uses all of them as they are."""
         s = self.settings
-        if not (s.batch or s.views):
+        if not self._in_batches:
             return None
         return ShotBatches(self.data.train.subset(self.loss_rows), self._bind, s.seed, s.batch, s.views)
 
-    def goal(self, rows: Ints) -> Goal:
-        """What is asked of answers to these rows; some goals are stated in terms of the plain prompt's answers."""
+    @cached_property
+    def goal(self) -> Goal:
+        """What is asked of answers to images to tune on; some goals are stated in the plain prompt's answers."""
         settings = self.settings
         if self.blind or settings.goal in ("entropy", "push"):
             return Goal(settings.goal)
-        images = bind(self.model, self.data.train.subset(rows))
-        plain = images.zero_shot(settings.template)
-        if plain is None:
+        count = len(self.split_rows[0])
+        found, labels = self.plain.confidences, self.plain.labels[:count]
+        if found is None:
             raise InputError(f"goal={settings.goal} needs answers to a plain-text prompt; this model gives none")
+        plain = found[:count]
         if settings.goal == "mask":
             return Goal("mask", target=mask_confidences(plain, self.forget))
-        kept = ~self.forget[images.labels]
-        plain_loss = memorize_loss(safe_log(plain[None, kept]), images.labels[kept])[0]
+        kept = ~self.forget[labels]
+        plain_loss = memorize_loss(safe_log(plain[None, kept]), labels[kept])[0]
         return Goal("constrained", allowed=float(plain_loss) - float(np.log1p(-min(settings.keep_within, 0.99))))
 
     def plain_acc_mem(self) -> float:
         """Acc_mem of the plain prompt on the images to tune and to validate on."""
-        images = bind(self.model, self.data.train.subset(self.tuning_rows))
-        plain = images.zero_shot(self.settings.template)
+        plain = self.plain.confidences
         if plain is None:
             raise InputError("Acc_mem of the plain prompt is not known: this model answers no plain-text prompt")
-        return scores(answers(plain), images.labels, self.forget).acc_mem
+        return scores(answers(plain), self.plain.labels, self.forget).acc_mem
 
     def search(self) -> Search:
         """A fresh search over the blocks of the parametrization."""
@@ -217,6 +248,8 @@ class Task:
             case "gradient":
                 return GradientDescent(self._slope(), self._optimizer(dim))
             case kind:
+                from unsee.methods.cma import BlockSearch  # imports pycma, which imports SciPy and matplotlib
+
                 return BlockSearch(
                     blocks,
                     streams,

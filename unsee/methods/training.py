@@ -6,7 +6,8 @@ The user's model is never changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from unsee.images import Images
 from unsee.methods.classifiers import ScratchLearner
 from unsee.methods.learners import CopyLearner, Learner
 from unsee.methods.recorder import Evaluated, Recorder
+from unsee.methods.saving import SavingClock, uninterrupted
 from unsee.methods.task import Task
 from unsee.metrics import answers, scores
 from unsee.models.black_box import BoundImages
@@ -30,7 +32,6 @@ LEARNERS: dict[str, Callable[[Task], Learner]] = {
     "scratch-vit": ScratchLearner,
 }
 FEW_IMAGES = 8  # to measure on
-SMALL = 64 * 2**20  # bytes of state saved after every step; more, and only after every 25th
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +54,27 @@ def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
     optimizer = torch.optim.Adam([dict(group) for group in learner.groups()])
     recorder.best.kept = _restore(learner, optimizer, recorder.restore())
     recorder.start()
-    while not recorder.done:
-        found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
-        optimizer.zero_grad()
-        moving = [t.detach().clone() for t in learner.moving()]  # as validated: training changes running means
-        loss = learner.backward()
-        generation = recorder.record(Evaluated(np.array([loss]), {0: found}), population=1, spent=1)
-        if generation.chosen is not None:
-            recorder.best.kept = _keep(learner, moving, recorder.best.kept)
-        optimizer.step()
-        _count(task, valid, recorder)
-        recorder.append(generation, _checkpoint(learner, optimizer, recorder))
+    clock = SavingClock()
+    try:
+        while not recorder.done:
+            found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
+            optimizer.zero_grad()
+            with _kept_moving(learner) as moving:
+                loss = learner.backward()
+            with uninterrupted():
+                generation = recorder.record(Evaluated(np.array([loss]), {0: found}), population=1, spent=1)
+                if generation.chosen is not None:
+                    recorder.best.kept = _keep(learner, moving, recorder.best.kept)
+                optimizer.step()
+                _count(task, valid, recorder)
+                if clock.due or recorder.done:
+                    with clock.saving():
+                        recorder.append(generation, _state(learner, optimizer, recorder))
+                else:
+                    recorder.append(generation)
+    except KeyboardInterrupt:  # before a step has changed anything, or after all of it: see `uninterrupted`
+        recorder.save_state(_state(learner, optimizer, recorder))
+        raise
     if recorder.best.kept is None:
         raise RunError("the run has no weights yet")
     with torch.no_grad():
@@ -91,6 +102,19 @@ def measure_step(task: Task) -> float:
     return (validated - started) * len(valid) / len(few) + (time.perf_counter() - validated) * learner.batches
 
 
+@contextmanager
+def _kept_moving(learner: Learner) -> Iterator[list[torch.Tensor]]:
+    """Running means as they were validated: a step changes them, and one that is broken off must not."""
+    moving = [t.detach().clone() for t in learner.moving()]
+    try:
+        yield moving
+    except BaseException:
+        with torch.no_grad():
+            for tensor, kept in zip(learner.moving(), moving, strict=True):
+                tensor.copy_(kept)
+        raise
+
+
 def _keep(learner: Learner, moving: list[torch.Tensor], before: list[torch.Tensor] | None) -> list[torch.Tensor]:
     """A copy of the weights with these buffers, in the memory of the copy before: a large model has no room for two."""
     tensors = learner.tensors()
@@ -107,12 +131,8 @@ def _count(task: Task, valid: Images, recorder: Recorder) -> None:
     recorder.ledger.image_queries += len(task.split_rows[0]) + len(valid)
 
 
-def _checkpoint(learner: Learner, optimizer: torch.optim.Adam, recorder: Recorder) -> dict[str, Any] | None:
-    """Weights, the best so far, and what the optimiser remembers; None after steps that are not worth a large file."""
-    size = 4 * sum(t.numel() * t.element_size() for t in learner.tensors())
-    number = recorder.ledger.generations
-    if size > SMALL and number % 25 and not recorder.done:
-        return None
+def _state(learner: Learner, optimizer: torch.optim.Adam, recorder: Recorder) -> dict[str, Any]:
+    """Weights, the best so far, and what the optimiser remembers."""
     state: dict[str, Any] = {f"now.{i}": _array(t) for i, t in enumerate(learner.tensors())}
     state |= {f"best.{i}": _array(t) for i, t in enumerate(recorder.best.kept or [])}
     for i, parameter in enumerate(_parameters(optimizer)):

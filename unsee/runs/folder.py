@@ -1,42 +1,43 @@
 """A run is a folder: settings, a journal, a checkpoint, the prompt, the result.
 
-`journal.jsonl` is for people: one line per generation. `checkpoint.jsonl` is what `resume` reads: the
-losses of every candidate and which became the best. As a search is a function of its seed and the
-losses told, these lines are enough to continue bit for bit, and there is nothing to unpickle. A gradient
-descent, which is not, saves its state in `checkpoint.safetensors`. The two journals are
-only ever appended to; if a kill leaves half a line, it is dropped and its generation evaluated again.
+`journal.jsonl` is for people: one line per generation. `resume` reads the checkpoint (see `checkpoint.py`) and writes
+the journal again where the two differ. Both are only ever appended to; if a kill leaves half a line, it is dropped and
+its generation evaluated again. After a power cut, this may be the last second of generations.
 """
 
 from __future__ import annotations
 
-import zlib
+import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from safetensors.numpy import load, load_file, save, save_file
+from safetensors.numpy import load, save
 
-from unsee.errors import RunError, RunInUse
-from unsee.files import write_bytes, write_with
+from unsee.errors import RunError, RunInUse, WriteError
+from unsee.files import append, json_bytes, leftovers, publish, remove, stage, sync, write_bytes
+from unsee.runs import checkpoint
+from unsee.runs.checkpoint import CHECKPOINT, STATE
 from unsee.runs.front import front_lines, with_front
-from unsee.runs.records import CheckpointLine, ConfigRecord, JournalLine, ResultRecord, read_record, write_record
+from unsee.runs.lock import FolderLock, lock_new_folder
+from unsee.runs.records import ConfigRecord, JournalLine, PickRecord, ResultRecord, read_record, write_record
 from unsee.types import Generation, Ints
 
-CONFIG, JOURNAL, CHECKPOINT, RESULT = "config.json", "journal.jsonl", "checkpoint.jsonl", "result.json"
-STATE, ANSWERS, PICTURE, WEIGHTS = "checkpoint.safetensors", "answers.safetensors", "picture.png", "weights.safetensors"
-AUDIT, FRONT, LOCK = "audit.json", "front.jsonl", ".lock"
+CONFIG, JOURNAL, RESULT, PICK = "config.json", "journal.jsonl", "result.json", "pick.json"
+ANSWERS, PICTURE, WEIGHTS = "answers.safetensors", "picture.png", "weights.safetensors"
+AUDIT, FRONT = "audit.json", "front.jsonl"
 _PROMPT = ("prompt.safetensors", "prompt.json")
-RUN_FILES = (CONFIG, JOURNAL, CHECKPOINT, STATE, RESULT, ANSWERS, PICTURE, WEIGHTS, AUDIT, FRONT, *_PROMPT)
+# In the order in which they are deleted: without a result a run is not finished, without a config it is none.
+RUN_FILES = (RESULT, CONFIG, AUDIT, JOURNAL, CHECKPOINT, STATE, ANSWERS, PICTURE, WEIGHTS, FRONT, PICK, *_PROMPT)
+SYNC_EVERY = 1.0  # seconds; one takes about 4 ms on an SSD, so the checkpoint is not on disk after every generation
 
 
 def check_free(folder: str | Path, overwrite: bool = False) -> None:
     """Refuses a folder that already holds a run."""
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
+    if folder.is_file():
         raise RunError(f"{folder} is a file, not a folder for a run")
     if (folder / CONFIG).exists() and not overwrite:
         raise RunError(
@@ -44,19 +45,24 @@ def check_free(folder: str | Path, overwrite: bool = False) -> None:
         )
 
 
+def check_resumable(folder: str | Path) -> None:
+    """Refuses a folder that holds a picked prompt: there is no history to continue."""
+    if (Path(folder) / PICK).is_file():
+        run = read_record(PickRecord, Path(folder) / PICK, "holds no picked prompt").run
+        raise RunError(f"{folder} holds a prompt that was picked from {run}; continue that run: unsee resume {run}")
+
+
 class RunFolder:
     """An open run folder, locked against a second writer."""
 
-    def __init__(self, folder: Path, config: ConfigRecord, history: list[Generation], wait: float = 0) -> None:
+    def __init__(self, folder: Path, config: ConfigRecord, lock: FolderLock, begun: bool) -> None:
         self.folder = folder
         self.config = config
-        self.history = history
-        self._begun = True
-        self._lock = FileLock(folder / LOCK, timeout=wait)
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise RunInUse(f"{folder} is in use by another unsee process") from None
+        self.history: list[Generation] = []
+        self._lock = lock
+        self._begun = begun
+        self._extended = False  # whether a generation was added since it was opened
+        self._synced = time.monotonic()
 
     @classmethod
     def create(cls, folder: str | Path, config: ConfigRecord, overwrite: bool = False) -> RunFolder:
@@ -66,12 +72,7 @@ class RunFolder:
         """
         folder = Path(folder)
         check_free(folder, overwrite)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot make the run folder {folder}: {error.strerror}") from None
-        run = cls(folder, config, [])
-        run._begun = False
+        run = cls(folder, config, lock_new_folder(folder), begun=False)
         try:
             check_free(folder, overwrite)  # again: another process may have finished a run while we waited
         except RunError:
@@ -86,12 +87,16 @@ class RunFolder:
         wait: seconds to wait for another process that is writing to it.
         """
         folder = Path(folder)
-        run = cls(folder, read_config(folder), [], wait)
+        read_config(folder)  # before a lock is made in a folder that holds no run
+        check_resumable(folder)
+        lock = FolderLock(folder, wait)
         try:
-            run.history = with_front(_read_history(folder / CHECKPOINT), folder / FRONT)
+            run = cls(folder, read_config(folder), lock, begun=True)
+            remove(folder, leftovers(folder, RUN_FILES))
+            run.history = with_front(*checkpoint.read_history(folder / CHECKPOINT), folder / FRONT)
             run._cut_to(len(run.history))
         except BaseException:
-            run.close()
+            lock.release()
             raise
         return run
 
@@ -101,48 +106,42 @@ class RunFolder:
         state: what cannot be replayed, such as where a descent is after this generation.
         """
         if not self._begun:
-            for name in RUN_FILES:
-                (self.folder / name).unlink(missing_ok=True)
-            write_record(self.folder / CONFIG, self.config)
-            self._begun = True
+            self._begin()
+        elif not self._extended:
+            self._extend()
         if self.history and self.history[-1].number == generation.number:
             self._cut_to(len(self.history) - 1)
-        # The journal first: the checkpoint's line is what makes a generation count.
-        _append(self.folder / JOURNAL, _journal_line(generation))
-        for line in front_lines(generation):
-            _append(self.folder / FRONT, line)
-        _append(self.folder / CHECKPOINT, _line(generation))
+        # The checkpoint last: its line is what makes a generation count.
+        append(self.folder / JOURNAL, _journal_line(generation))
+        if generation.entered:
+            append(self.folder / FRONT, front_lines(generation))
+        append(self.folder / CHECKPOINT, checkpoint.checkpoint_line(generation))
         self.history.append(generation)
         if state:
             self.write_state(state)
+        elif time.monotonic() - self._synced >= SYNC_EVERY:
+            self._sync()
+
+    def continue_as(self, config: ConfigRecord) -> None:
+        """Continues with a larger budget or more iterations: written with the first new generation."""
+        self.config = config
 
     def write_state(self, arrays: Mapping[str, Any]) -> None:
-        """Saves what cannot be replayed: where a descent is after the last generation."""
-        number = np.array([len(self.history)], dtype=np.float64)
-        write_with(self.folder / STATE, lambda path: save_file({"generation": number, **arrays}, path))
+        """Saves what cannot be replayed: where a descent or a trainer is after the last generation."""
+        self._sync()  # first the lines: a state that is ahead of them would be of no use
+        checkpoint.write_state(self.folder, len(self.history), arrays)
 
     def read_state(self) -> Mapping[str, Any]:
         """The last saved state; the history is cut back to the generation that it belongs to."""
-        path = self.folder / STATE
-        try:
-            arrays = load_file(path) if path.is_file() else {}
-            keep = int(arrays.pop("generation", np.zeros(1))[0])
-        except (OSError, ValueError, SafetensorError) as error:
-            raise RunError(f"{path}: damaged ({error})") from None
-        self._cut_to(keep)
+        number, arrays = checkpoint.read_state(self.folder)
+        if number > len(self.history):
+            raise RunError(f"{self.folder / STATE}: is of generation {number}, but {CHECKPOINT} ends before it")
+        self._cut_to(number)
         return arrays
-
-    def write_config(self, config: ConfigRecord) -> None:
-        """Continues with a larger budget or more iterations. Deletes result.json: it no longer matches the settings."""
-        if config != self.config:
-            for name in (RESULT, AUDIT):
-                (self.folder / name).unlink(missing_ok=True)
-            write_record(self.folder / CONFIG, config)
-            self.config = config
 
     def write_weights(self, arrays: Mapping[str, Any]) -> None:
         """Keeps the trained copy of a model."""
-        write_with(self.folder / WEIGHTS, lambda path: save_file(dict(arrays), path))
+        checkpoint.save_arrays(self.folder / WEIGHTS, arrays)
 
     def write_answers(self, arrays: Mapping[str, Any]) -> None:
         """Keeps the top answer to every test image, before and after."""
@@ -151,25 +150,58 @@ class RunFolder:
     def write_result(self, result: ResultRecord) -> None:
         write_record(self.folder / RESULT, result)
 
+    def _begin(self) -> None:
+        """Takes the place of an earlier run. Its files are deleted once the new config is on disk."""
+        content = json_bytes(self.config.model_dump(mode="json"))
+        ready = stage(self.folder / CONFIG, lambda path: path.write_bytes(content))
+        remove(self.folder, (*RUN_FILES, *(set(leftovers(self.folder, RUN_FILES)) - {ready.name})))
+        publish(ready, self.folder / CONFIG)
+        self._begun = self._extended = True
+
+    def _extend(self) -> None:
+        """Deletes the result and the audit: with another generation they no longer match the run."""
+        remove(self.folder, (RESULT, AUDIT))
+        if self.config != read_config(self.folder):
+            write_record(self.folder / CONFIG, self.config)
+        self._extended = True
+
     def _cut_to(self, keep: int) -> None:
         self.history = self.history[:keep]
-        _cut(self.folder / CHECKPOINT, [_line(g) for g in self.history])
-        _cut_journal(self.folder / JOURNAL, keep)
-        if (self.folder / FRONT).is_file():
-            _cut(self.folder / FRONT, [line for g in self.history for line in front_lines(g)])
+        files = {
+            CHECKPOINT: b"".join(map(_kept_line, _lines(self.folder / CHECKPOINT)[:keep])),
+            JOURNAL: b"".join(map(_journal_line, self.history)),
+            FRONT: b"".join(map(front_lines, self.history)),
+        }
+        for name, content in files.items():
+            path = self.folder / name
+            if (path.read_bytes() if path.is_file() else b"") != content:
+                write_bytes(path, content)
+
+    def _sync(self) -> None:
+        if self.history:
+            sync(self.folder / CHECKPOINT)
+        self._synced = time.monotonic()
 
     def close(self) -> None:
-        self._lock.release()
         if not self._begun:
-            (self.folder / LOCK).unlink(missing_ok=True)
-            with suppress(OSError):  # it holds other files, or an earlier run
-                self.folder.rmdir()
+            self._lock.withdraw()
+            return
+        try:
+            if self._extended:
+                self._sync()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.close()
+        finally:
+            if self._begun and isinstance(error, WriteError):
+                more = "once there is room and it may be written to, continue with"
+                raise WriteError(f"{error}; {more}: unsee resume {self.folder}") from None
 
 
 def is_finished(folder: str | Path) -> bool:
@@ -198,88 +230,21 @@ def read_answers(folder: str | Path) -> dict[str, Ints]:
         raise RunError(f"{path}: damaged ({error})") from None
 
 
-def _journal_line(generation: Generation) -> str:
-    return JournalLine(
+def _journal_line(generation: Generation) -> bytes:
+    line = JournalLine(
         generation=generation.number,
         candidates=generation.candidates,
         best_loss=float(generation.losses.min()),
         mean_loss=float(generation.losses.mean()),
         valid_h=None if generation.valid is None else generation.valid.h,
         seconds=round(generation.seconds, 3),
-    ).model_dump_json()
-
-
-def _line(generation: Generation) -> str:
-    """One generation as JSON with a checksum over the rest of the line."""
-    body = CheckpointLine(
-        generation=generation.number,
-        candidates=generation.candidates,
-        losses=tuple(float(loss) for loss in generation.losses),
-        chosen=generation.chosen,
-        valid=generation.valid,
-        partial=generation.partial,
-        validated=generation.validated,
-        ledger=generation.ledger,
-        seconds=round(generation.seconds, 3),
-        trade_offs=generation.trade_offs,
-    ).model_dump_json()
-    return f"{zlib.crc32(body.encode()):08x} {body}"
-
-
-def _read_history(path: Path) -> list[Generation]:
-    history: list[Generation] = []
-    lines = path.read_bytes().split(b"\n") if path.is_file() else []
-    last = max((i for i, line in enumerate(lines) if line), default=-1)
-    for i, line in enumerate(lines[: last + 1]):
-        generation = _parse_line(line)
-        if generation is None:
-            if i == last:
-                break  # half-written when the run was killed
-            raise RunError(f"{path}: line {i + 1} is damaged; the run cannot be resumed from it")
-        if generation.number != len(history) + 1:
-            raise RunError(f"{path}: line {i + 1} is generation {generation.number}, not {len(history) + 1}")
-        history.append(generation)
-    return history
-
-
-def _parse_line(line: bytes) -> Generation | None:
-    checksum, _, body = line.partition(b" ")
-    try:
-        if int(checksum, 16) != zlib.crc32(body):
-            return None
-        found = CheckpointLine.model_validate_json(body)
-    except ValueError:
-        return None
-    return Generation(
-        number=found.generation,
-        losses=np.array(found.losses, dtype=np.float64),
-        candidates=found.candidates,
-        chosen=found.chosen,
-        valid=found.valid,
-        partial=found.partial,
-        validated=found.validated,
-        ledger=found.ledger,
-        seconds=found.seconds,
-        trade_offs=found.trade_offs,
     )
+    return line.model_dump_json().encode() + b"\n"
 
 
-def _append(path: Path, line: str) -> None:
-    with path.open("ab") as out:
-        out.write(line.encode() + b"\n")
-        out.flush()
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n") if path.is_file() else []
 
 
-def _cut(path: Path, lines: list[str]) -> None:
-    """Leaves just these lines in the file, touching it only if it holds anything else."""
-    content = "".join(line + "\n" for line in lines).encode()
-    if not path.is_file() or path.read_bytes() != content:
-        write_bytes(path, content)
-
-
-def _cut_journal(path: Path, keep: int) -> None:
-    lines = path.read_bytes().split(b"\n") if path.is_file() else []
-    whole = [line.decode() for line in lines[:-1]]  # what follows the last newline is half-written
-    if len(whole) < keep:
-        raise RunError(f"{path}: has {len(whole)} of {keep} generations; the run folder was changed by hand")
-    _cut(path, whole[:keep])
+def _kept_line(line: bytes) -> bytes:
+    return line + b"\n"

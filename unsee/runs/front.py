@@ -5,30 +5,37 @@ The file is only ever appended to. Which of them are still on the front at the e
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from unsee.errors import RunError
 from unsee.methods.front import front_of
+from unsee.runs.checkpoint import decode_contexts, encode_contexts
 from unsee.runs.records import FrontLine
 from unsee.types import Candidate, Generation
 
 
-def front_lines(generation: Generation) -> list[str]:
+def front_lines(generation: Generation) -> bytes:
     """The lines of a generation."""
-    return [_line(candidate) for candidate in generation.entered]
+    return "".join(_line(candidate) + "\n" for candidate in generation.entered).encode()
 
 
-def with_front(history: Sequence[Generation], path: Path) -> list[Generation]:
-    """The history, each generation with its candidates in this file; lines of later generations are left out."""
+def with_front(history: Sequence[Generation], counts: Sequence[int | None], path: Path) -> list[Generation]:
+    """The history, each generation with its candidates in this file; lines of later generations are left out.
+
+    A power cut may have taken lines that the checkpoint counts: the history ends before their generation.
+    """
     entered: dict[int, list[Candidate]] = {}
     for candidate in _read(path):
         entered.setdefault(candidate.generation, []).append(candidate)
-    return [replace(g, entered=tuple(entered.get(g.number, ()))) for g in history]
+    whole: list[Generation] = []
+    for generation, count in zip(history, counts, strict=True):
+        mine = entered.get(generation.number, [])
+        if count is not None and len(mine) < count:
+            break
+        whole.append(replace(generation, entered=tuple(mine)))
+    return whole
 
 
 def read_front(path: Path) -> tuple[Candidate, ...]:
@@ -51,25 +58,17 @@ def _read(path: Path) -> list[Candidate]:
 
 
 def _line(c: Candidate) -> str:
-    content = np.ascontiguousarray(c.contexts, dtype="<f4")
     return FrontLine(
         generation=c.generation,
         candidate=c.index,
         loss=c.loss,
         valid=c.valid,
         trade_off=c.trade_off,
-        contexts=base64.b64encode(content.tobytes()).decode(),
-        shape=(content.shape[0], content.shape[1]),
+        contexts=encode_contexts(c.contexts),
+        shape=(c.contexts.shape[0], c.contexts.shape[1]),
     ).model_dump_json()
 
 
 def _candidate(line: FrontLine) -> Candidate:
-    content = np.frombuffer(base64.b64decode(line.contexts, validate=True), dtype="<f4").astype(np.float32)
-    return Candidate(
-        line.generation,
-        line.candidate,
-        line.loss,
-        line.valid,
-        line.trade_off,
-        content.reshape(line.shape),
-    )
+    contexts = decode_contexts(line.contexts, line.shape)
+    return Candidate(line.generation, line.candidate, line.loss, line.valid, line.trade_off, contexts)

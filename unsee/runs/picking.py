@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from unsee.errors import RunError
+from unsee.files import write_bytes
 from unsee.methods.front import pick
-from unsee.runs.folder import CONFIG, FRONT, read_config
+from unsee.runs.folder import CONFIG, FRONT, PICK, read_config
 from unsee.runs.front import read_front
 from unsee.runs.prompt import load_prompt
 from unsee.runs.records import PickRecord, write_record
-
-PICK = "pick.json"
 
 
 def pick_prompt(run: str | Path, out: str | Path | None = None, **wanted: float) -> tuple[PickRecord, Path]:
@@ -34,7 +32,7 @@ def pick_prompt(run: str | Path, out: str | Path | None = None, **wanted: float)
     if folder.resolve() == run.resolve():
         raise RunError(f"{folder}: would overwrite the run's own prompt; name another folder")
     replace(prompt, contexts=chosen.contexts).save(folder)
-    shutil.copyfile(run / CONFIG, folder / CONFIG)
+    write_bytes(folder / CONFIG, (run / CONFIG).read_bytes())
     record = PickRecord(
         run=str(run),
         asked=wanted,

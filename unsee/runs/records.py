@@ -96,6 +96,11 @@ class CheckpointLine(Record):
     ledger: dict[str, int]
     seconds: float
     trade_offs: dict[int, TradeOff] = {}
+    z_sum: float | None = None  # of the candidates, to notice a replay that proposes others; null in old runs
+    best: str | None = None  # contexts of the chosen candidate: (m, D) as float32, little-endian, in base64
+    shape: tuple[int, int] | None = None  # of these
+    entered: int | None = None  # lines of this generation in `front.jsonl`; null in old runs
+    warnings: tuple[str, ...] = ()  # said before this generation's end and after that of the one before
 
 
 class FrontLine(Record):

@@ -20,7 +20,8 @@ from unsee.data import load_data
 from unsee.errors import InputError, MissingExtra, RunError, UnseeError
 from unsee.files import write_bytes
 from unsee.models import FeatureCache, load_model
-from unsee.runs.folder import LOCK, RESULT
+from unsee.runs.folder import RESULT
+from unsee.runs.lock import LOCK
 from unsee.runs.records import ResultRecord
 from unsee.sweeps.sweep import RunRequest, Workspace, limit_threads, run_all
 
