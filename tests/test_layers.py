@@ -100,7 +100,7 @@ SCRIPT = """
 import sys
 from unsee.cli import main
 main(sys.argv[1:])
-HEAVY = ("torch", "transformers", "matplotlib", "onnxruntime", "ray", "rich", "fastapi", "httpx")
+HEAVY = ("torch", "transformers", "matplotlib", "cma", "onnxruntime", "ray", "rich", "fastapi", "httpx")
 heavy = [name for name in HEAVY if name in sys.modules]
 print(",".join(heavy), file=sys.stderr)
 """
