@@ -12,7 +12,7 @@ from unsee import PromptTuner, RunError, load_prompt
 from unsee.methods import cma
 from unsee.methods.replay import ReplayCheck, sum_of
 from unsee.models.black_box import bind
-from unsee.runs.checkpoint import read_history
+from unsee.runs.checkpoint import read_history, read_state, write_state
 from unsee.runs.folder import read_config
 from unsee.types import Generation
 
@@ -120,6 +120,19 @@ def test_a_run_of_an_earlier_version_is_resumed_to_the_same_bytes(model, data, t
     resume(model, data, tmp_path / "old")
     for name in ("prompt.safetensors", "prompt.json"):
         assert (tmp_path / "old" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_descent_of_an_earlier_version_had_the_best_contexts_in_its_state(model, data, tmp_path):
+    whole = make(model, data, tmp_path / "whole", method="coop", population=1)
+    make(model, data, tmp_path / "old", stop=True, method="coop", population=1)
+    history, _ = read_history(tmp_path / "old" / "checkpoint.jsonl")
+    number, state = read_state(tmp_path / "old")
+    best = next(generation.best for generation in reversed(history) if generation.best is not None)
+    write_state(tmp_path / "old", number, {**state, "best": best.astype(np.float64)})
+    as_old(tmp_path / "old")
+    again = resume(model, data, tmp_path / "old", budget=4)
+    assert np.array_equal(again.contexts_, best)
+    assert np.array_equal(resume(model, data, tmp_path / "old", budget=6).contexts_, whole.contexts_)
 
 
 def test_a_run_of_an_earlier_version_is_checked_by_its_front(model, data, tmp_path, request):
