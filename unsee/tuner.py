@@ -146,8 +146,9 @@ class PromptTuner:
         return self.prompt.contexts
 
     def save(self, out: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the whole run as a folder, after the fact. What a descent or trainer needs to continue is copied from
-        the folder that it was tuned in, if there is one.
+        """Writes the whole run as a folder, after the fact.
+
+        What a descent or a trainer continues from is copied from the folder that it was tuned in, if there is one.
         """
         refuse_inside(self.data_, Path(out))
         source = self._folder if self._follows_slope else None
@@ -236,14 +237,14 @@ class PromptTuner:
         changed: str = "",
     ) -> PromptTuner:
         recorder = Recorder(task.settings, run, watch, say, changed)
-        stored = None if run is None or not recorder.done else _finished_prompt(run.folder)
-        if stored is None:
+        prompt = None if run is None or not recorder.done else _finished_prompt(run.folder)
+        if run is None or prompt is None:
             self.fitted_ = methods.fit(task, recorder)
         else:
-            self.fitted_ = _recall(stored, task, recorder, read_result(stored))
+            self.fitted_ = _recall(prompt, read_result(run.folder), task, recorder)
         self._recorder = recorder
+        self._folder = None if run is None else run.folder.absolute()
         self.model_, self.data_ = task.model, task.data
-        self._folder = None if run is None else run.folder
         self.settings_ = task.settings
         self.config_ = config
         self.class_names_ = task.data.class_names
@@ -269,21 +270,19 @@ class PromptTuner:
                 run.write_weights(self.fitted_.arrays())
 
 
-def _finished_prompt(folder: Path) -> Path | None:
-    """The folder, if it holds a finished run with a prompt that is whole."""
+def _finished_prompt(folder: Path) -> Prompt | None:
+    """The prompt of a finished run; None if it is not finished, or its prompt is not whole."""
     if not is_finished(folder):
         return None
     try:
-        load_prompt(folder)
+        return load_prompt(folder)
     except RunError:
         return None
-    return folder
 
 
-def _recall(folder: Path, task: Task, recorder: Recorder, result: ResultRecord) -> TunedContexts:
+def _recall(prompt: Prompt, result: ResultRecord, task: Task, recorder: Recorder) -> TunedContexts:
     """What a finished run found, as it is stored: nothing is replayed, and the model is asked nothing."""
     recorder.start()
-    prompt = load_prompt(folder)
     recorder.best.kept, recorder.best.scores = prompt.contexts, result.valid
     recorder.ledger, recorder.warnings = result.ledger, list(result.warnings)
     return TunedContexts(

@@ -13,7 +13,7 @@ import pytest
 import unsee
 from tests import tiny
 from tests.runs.crashes import Disk, write_state
-from unsee import PromptTuner, files
+from unsee import PromptTuner, RunError, files
 from unsee.methods.registry import METHODS
 from unsee.models import FeatureCache
 from unsee.models.black_box import bind
@@ -107,6 +107,38 @@ def test_a_crash_at_any_write_is_resumed_to_the_same_bytes(small, tmp_path, monk
 
 def test_a_crash_while_a_finished_run_is_made_longer_is_resumed_to_the_same_bytes(small, tmp_path, monkeypatch):
     assert check(small, tmp_path, monkeypatch, "lcs", budget=6) > 20
+
+
+MENDED = ("journal.jsonl", "prompt.json", "prompt.safetensors", "checkpoint.jsonl", "front.jsonl")
+
+
+@pytest.mark.parametrize("method", ["lcs", "coop"])
+def test_a_file_cut_in_half_is_mended_or_refused_in_one_line(small, tmp_path, method):
+    settings = settings_of(method, tmp_path)
+    run(small, method, settings, tmp_path / "whole")
+    wanted = contents(tmp_path / "whole")
+    mended = MENDED if method == "lcs" else MENDED[:3]  # a descent's state cannot be ahead of its history
+    for name in (name for name in wanted if name.startswith(("c", "f", "j", "prompt", "result"))):
+        cut = shutil.copytree(tmp_path / "whole", tmp_path / name)
+        content = (cut / name).read_bytes()
+        (cut / name).write_bytes(content[: len(content) // 2])
+        if name == "checkpoint.safetensors":
+            (cut / "prompt.json").unlink()  # else a finished run does not need it
+        refusal = refused(lambda cut=cut: run(small, method, settings, cut))
+        if refusal is None:
+            assert name not in ("config.json", "result.json", "checkpoint.safetensors")
+            assert contents(cut) == wanted, name
+        else:
+            assert name not in mended
+            assert "\n" not in refusal
+
+
+def refused(work):
+    try:
+        work()
+    except RunError as error:
+        return str(error)
+    return None
 
 
 @pytest.mark.slow

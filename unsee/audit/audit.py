@@ -56,10 +56,12 @@ def audit(
     found = audit_subject(
         open_subject(run, model, data), parts=parts, other_names=other_names, other_data=other_data, say=say
     )
+    if not is_finished(run):  # a picked prompt, which nothing else writes to and which has no result of its own
+        write_record(Path(run) / AUDIT, found)
+        return found
     with FolderLock(Path(run), wait=60):
         write_record(Path(run) / AUDIT, found)
-        if is_finished(run):  # a picked prompt has no result of its own
-            write_record(Path(run) / RESULT, read_result(run).model_copy(update={"audit": found.summary()}))
+        write_record(Path(run) / RESULT, read_result(run).model_copy(update={"audit": found.summary()}))
     return found
 
 

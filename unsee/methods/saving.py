@@ -12,8 +12,9 @@ SHARE = 0.1  # of the time, at most, goes into saving
 
 
 class SavingClock:
-    """Says when to save, so that at most `SHARE` of the time is spent on it: a kill loses at most what takes
-    1 / `SHARE` times as long as saving does, and the step under way.
+    """Says when to save, so that at most `SHARE` of the time is spent on it.
+
+    A kill loses at most as much work as takes ten times as long as saving does, and the step under way.
     """
 
     def __init__(self) -> None:
