@@ -1,8 +1,8 @@
 """Files that matter are written whole or not at all, and known by their content.
 
 Everything that changes a run folder goes through here. Content is on disk before its name is: a power cut leaves the
-old file or the new one. What is appended is on disk after `sync`; before that, a power cut may take the end of it. Where
-the disk refuses, `WriteError` says what in one line.
+old file or the new one. What is appended is on disk after `sync`; before that, a power cut may take the end of it.
+Where the disk refuses, `WriteError` says what in one line.
 """
 
 from __future__ import annotations

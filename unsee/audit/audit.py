@@ -56,7 +56,7 @@ def audit(
     found = audit_subject(
         open_subject(run, model, data), parts=parts, other_names=other_names, other_data=other_data, say=say
     )
-    if not is_finished(run):  # a picked prompt, which nothing else writes to and which has no result of its own
+    if (Path(run) / PICK).is_file():  # nothing else writes to it, and it has no result of its own
         write_record(Path(run) / AUDIT, found)
         return found
     with FolderLock(Path(run), wait=60):
