@@ -13,6 +13,9 @@ from unsee.audit.answers import measure_answers, measure_membership, measure_ser
 from unsee.audit.names import OtherNames, known_names
 from unsee.audit.relearning import relearn
 from unsee.audit.robustness import (
+    AskedOthers,
+    Changed,
+    Renamed,
     add_distractors,
     ask_other_data,
     ask_other_names,
@@ -26,7 +29,7 @@ from unsee.errors import InputError, RunError, unknown
 from unsee.images import Images
 from unsee.methods.recorder import Say
 from unsee.models.black_box import BlackBox
-from unsee.runs.audit_record import AuditRecord, Membership, OtherData
+from unsee.runs.audit_record import AuditRecord, Membership, Variation
 from unsee.runs.folder import AUDIT, RunFolder, is_finished, read_result
 from unsee.runs.picking import PICK
 from unsee.runs.records import write_record
@@ -95,6 +98,16 @@ def audit_subject(
             return otherwise
 
     known = known_names(task.forgotten) if other_names is None else other_names
+    nothing: list[Changed] = []
+    renamed: list[Renamed] = part("names", lambda: ask_other_names(subject, few, known), [])
+    templates = part("templates", lambda: swap_templates(subject, few), nothing)
+    distractors = part("distractors", lambda: [add_distractors(subject, few)], nothing)
+    pictures = part("pictures", lambda: disturb_images(subject, few), nothing)
+    others = None if other_data is None else _other_data(subject, other_data, missing)
+
+    def variations(changed: list[Changed]) -> tuple[Variation, ...]:
+        return tuple(each.variation(few.labels, subject.forget) for each in changed)
+
     found = AuditRecord(
         method=task.settings.method,
         serve=subject.rule,
@@ -109,12 +122,12 @@ def audit_subject(
         after=measure_answers(after, test.labels, subject.forget, names, seed),
         serving=measure_served(unserved, test.labels, subject.forget, seed),
         membership=part("membership", lambda: _membership(subject), None),
-        other_names=part("names", lambda: tuple(ask_other_names(subject, few, known)), ()),
-        templates=part("templates", lambda: tuple(swap_templates(subject, few)), ()),
-        distractors=part("distractors", lambda: add_distractors(subject, few), None),
-        pictures=part("pictures", lambda: tuple(disturb_images(subject, few)), ()),
+        other_names=tuple(record for each in renamed for record in each.records(few.labels, names)),
+        templates=variations(templates),
+        distractors=next(iter(variations(distractors)), None),
+        pictures=variations(pictures),
         relearned=part("relearning", lambda: relearn(subject, few, say=say), None),
-        other_data=None if other_data is None else _other_data(subject, other_data, missing),
+        other_data=None if others is None else others.record(),
         not_audited=tuple(missing),
         image_queries=subject.ledger.image_queries,
         seconds=round(time.perf_counter() - started, 3),
@@ -139,7 +152,7 @@ def _labelled(images: Images) -> Images:
     return images.subset(np.flatnonzero(images.labels >= 0))
 
 
-def _other_data(subject: Subject, data: Data, missing: list[str]) -> OtherData | None:
+def _other_data(subject: Subject, data: Data, missing: list[str]) -> AskedOthers | None:
     try:
         return ask_other_data(subject, data, sample(data.test, subject.seed))
     except InputError as error:
