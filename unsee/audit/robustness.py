@@ -19,7 +19,7 @@ from unsee.class_names import plain
 from unsee.errors import InputError
 from unsee.images import Images, PilSource, as_rgb, labelled
 from unsee.metrics import answers, scores
-from unsee.models.black_box import bind
+from unsee.models.black_box import BoundImages, bind, rebind
 from unsee.runs.audit_record import OtherData, OtherName, Variation
 from unsee.seeds import stream
 from unsee.types import Data, Floats, Ints, Mask
@@ -79,12 +79,12 @@ def sample(images: Images, seed: int, per_class: int = SAMPLE) -> Images:
 
 def ask_other_names(subject: Subject, images: Images, other_names: OtherNames) -> list[Renamed]:
     """Answers with forgotten classes asked for under other names while the rest stay as they are."""
-    own, forget = subject.data.class_names, subject.forget
+    own, forget, bound = subject.data.class_names, subject.forget, subject.bind(images)
     found = []
     for renamed in rounds(own, subject.task.forgotten, other_names):
         names = [renamed.get(name, name) for name in own]
         listed = np.array([gone and name not in renamed for name, gone in zip(own, forget, strict=True)])
-        found.append(Renamed(renamed, *_ask(subject, images, names, listed, names)))
+        found.append(Renamed(renamed, *_ask(subject, bound, names, listed, names)))
     return found
 
 
@@ -92,9 +92,7 @@ def swap_templates(subject: Subject, images: Images, templates: Sequence[str] = 
     """Other words around every name, behind the tuned contexts."""
     bound = subject.bind(images)
     return [
-        Changed(
-            template, _top(subject.before(bound, f"{template}.")), answers(subject.after_template(images, template))
-        )
+        Changed(template, _top(subject.before(bound, f"{template}.")), answers(subject.after_template(bound, template)))
         for template in templates
     ]
 
@@ -105,7 +103,7 @@ def add_distractors(subject: Subject, images: Images, distractors: Sequence[str]
     taken = {plain(name).lower() for name in own}
     more = [name for name in distractors if name not in taken]
     listed = np.concatenate([subject.forget, np.zeros(len(more), dtype=np.bool_)])
-    return Changed(f"{len(more)} more names", *_ask(subject, images, [*own, *more], listed, own))
+    return Changed(f"{len(more)} more names", *_ask(subject, subject.bind(images), [*own, *more], listed, own))
 
 
 def disturb_images(subject: Subject, images: Images) -> list[Changed]:
@@ -144,13 +142,13 @@ def ask_other_data(subject: Subject, data: Data, images: Images) -> AskedOthers:
     if len(kept) == 0:
         raise InputError(f"{data.name} has no images of classes other than the forgotten ones")
     renamed = [n if n in names else None for n in subject.data.class_names]
-    return AskedOthers(data.name, names, kept, *_ask(subject, kept, names, ~new, renamed))
+    return AskedOthers(data.name, names, kept, *_ask(subject, bind(subject.model, kept, names), names, ~new, renamed))
 
 
 def _ask(
-    subject: Subject, images: Images, names: Sequence[str], listed: Mask, renamed: Sequence[str | None]
+    subject: Subject, bound: BoundImages, names: Sequence[str], listed: Mask, renamed: Sequence[str | None]
 ) -> tuple[Ints | None, Ints]:
-    bound = bind(subject.model, images, names)
+    bound = rebind(subject.model, bound, names)
     return _top(subject.before(bound)), answers(subject.after_renamed(bound, listed, renamed))
 
 
