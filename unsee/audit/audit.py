@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from unsee.audit.answers import measure_answers, measure_membership, measure_served
+from unsee.audit.answers import estimate, measure_answers, measure_membership, measure_served
+from unsee.audit.intervals import paired_difference
 from unsee.audit.names import OtherNames, known_names
 from unsee.audit.relearning import relearn
 from unsee.audit.robustness import (
@@ -24,16 +25,17 @@ from unsee.audit.robustness import (
     swap_templates,
 )
 from unsee.audit.subject import Subject, open_subject
-from unsee.audit.verdict import judge
+from unsee.audit.verdict import eligibility, judge, sentences
 from unsee.errors import InputError, RunError, unknown
 from unsee.images import Images
 from unsee.methods.recorder import Say
+from unsee.metrics import answers
 from unsee.models.black_box import BlackBox
-from unsee.runs.audit_record import AuditRecord, Membership, Variation
+from unsee.runs.audit_record import VERSION, Answers, AuditRecord, Membership, Variation
 from unsee.runs.folder import AUDIT, RunFolder, is_finished, read_result
 from unsee.runs.picking import PICK
-from unsee.runs.records import write_record
-from unsee.types import Data
+from unsee.runs.records import EstimateRecord, write_record
+from unsee.types import Data, Floats
 
 PARTS = ("membership", "names", "templates", "distractors", "pictures", "relearning")
 USUAL = tuple(part for part in PARTS if part != "relearning")  # relearning tunes prompts: minutes, not seconds
@@ -76,6 +78,9 @@ def audit_subject(
 ) -> AuditRecord:
     """The audit of anything that answers."""
     started, task, data = time.perf_counter(), subject.task, subject.data
+    for name in other_names or ():
+        if name not in task.forgotten:
+            raise InputError(unknown("forgotten class in the list of other names", name, task.forgotten))
     test, few = data.test, sample(data.test, subject.seed)
     if len(test) == 0:
         raise InputError("there are no test images to audit on")
@@ -108,7 +113,10 @@ def audit_subject(
     def variations(changed: list[Changed]) -> tuple[Variation, ...]:
         return tuple(each.variation(few.labels, subject.forget) for each in changed)
 
+    then = None if before is None else measure_answers(before, test.labels, subject.forget, names, seed)
+    now = measure_answers(after, test.labels, subject.forget, names, seed)
     found = AuditRecord(
+        version=VERSION,
         method=task.settings.method,
         serve=subject.rule,
         seed=seed,
@@ -118,8 +126,8 @@ def audit_subject(
         images=len(test),
         chance=1 / len(names),
         probe_chance=1 / len(task.forgotten),
-        before=None if before is None else measure_answers(before, test.labels, subject.forget, names, seed),
-        after=measure_answers(after, test.labels, subject.forget, names, seed),
+        before=None if then is None else _noted(then, then, 1 / len(names)),
+        after=now if then is None else _noted(now, then, 1 / len(names)),
         serving=measure_served(unserved, test.labels, subject.forget, seed),
         membership=part("membership", lambda: _membership(subject), None),
         other_names=tuple(record for each in renamed for record in each.records(few.labels, names)),
@@ -128,11 +136,30 @@ def audit_subject(
         pictures=variations(pictures),
         relearned=part("relearning", lambda: relearn(subject, few, say=say), None),
         other_data=None if others is None else others.record(),
+        change_kept=None if before is None else _change_kept(subject, before, after),
         not_audited=tuple(missing),
         image_queries=subject.ledger.image_queries,
         seconds=round(time.perf_counter() - started, 3),
     )
-    return found.model_copy(update={"verdict": judge(found), "not_audited": tuple(missing)})
+    findings = judge(found)
+    return found.model_copy(
+        update={"findings": findings, "verdict": sentences(findings), "not_audited": tuple(missing)}
+    )
+
+
+def _noted(found: Answers, before: Answers, chance: float) -> Answers:
+    """These answers, with a note of each forgotten class whether it was known before."""
+    noted = {
+        name: each.model_copy(update={"eligibility": eligibility(before.per_class[name].accuracy, chance)})
+        for name, each in found.per_class.items()
+    }
+    return found.model_copy(update={"per_class": noted})
+
+
+def _change_kept(subject: Subject, before: Floats, after: Floats) -> EstimateRecord | None:
+    labels = subject.data.test.labels
+    kept = ~subject.forget[labels]
+    return estimate(paired_difference(*((answers(p) == labels)[kept] for p in (before, after))))
 
 
 def _membership(subject: Subject) -> Membership:
@@ -145,7 +172,7 @@ def _membership(subject: Subject) -> Membership:
         unused, which = subject.data.test, "test images"
     shots, others = train.subset(split.train), _labelled(unused)
     mine, theirs = (subject.after(subject.bind(images)) for images in (shots, others))
-    return measure_membership(mine, shots.labels, theirs, others.labels, subject.forget, which, subject.seed)
+    return measure_membership(mine, shots.labels, theirs, others.labels, subject.forget, which)
 
 
 def _labelled(images: Images) -> Images:

@@ -1,4 +1,4 @@
-"""An audit as tables and sentences."""
+"""An audit as tables and a list of findings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from unsee.runs.audit_record import Answers, AuditRecord, Variation
-from unsee.runs.records import EstimateRecord
+from unsee.runs.records import EstimateRecord, Finding
 from unsee.types import Scores
 
 
@@ -20,48 +20,61 @@ def audit_parts(found: AuditRecord, run: Path) -> list[str | Table]:
     ]
     parts += [_answers(found), _classes(found), _serving(found), *_robustness(found), _other_names(found)]
     if found.relearned is not None:
-        told = ", ".join(f"{k}: {_percent(share)}" for k, share in found.relearned.accuracy.items())
-        parts.append(f"relearned by {found.relearned.method}, accuracy by labelled images per class: {told}")
+        shares = ", ".join(f"{k}: {_cell(share)}" for k, share in found.relearned.recognised.items())
+        parts.append(f"relearned by {found.relearned.method}, accuracy by labelled images per class: {shares}")
     parts += [f"not audited: {sentence}" for sentence in found.not_audited]
-    parts.append(f"verdict: {'; '.join(found.verdict)}.")
+    parts.append(_verdict(found.findings))
     parts.append(f"{found.image_queries} image queries, {found.seconds:.1f} s\naudit: {run / 'audit.json'}")
     return [part for part in parts if not isinstance(part, Table) or part.row_count]
 
 
+def _verdict(findings: Sequence[Finding]) -> str:
+    """A line per finding, worst first; the first is the headline."""
+    lines = [f"  {each.mark:<8}{each.finding}" + (f" ({each.evidence})" if each.evidence else "") for each in findings]
+    return "\n".join(["verdict, of answers alone:", *lines])
+
+
 def _answers(found: AuditRecord) -> Table:
-    table = Table("answers to test images", "before", "after", "by chance")
+    table = Table("answers to test images", "before", f"as served ({found.serve})", "by chance")
     sides = (found.before, found.after)
 
     def row(name: str, key: str, chance: str = "", percent: bool = True) -> None:
         table.add_row(name, *(_cell(getattr(side, key) if side else None, percent) for side in sides), chance)
 
-    row("forgotten images named right", "accuracy_forgotten", _percent(found.chance))
+    row("forgotten images recognised", "accuracy_forgotten", _percent(found.chance))
     table.add_row("  times chance", *(_plain(side.times_chance if side else None) for side in sides), "1.00")
     row("entropy, 1 = uniform", "entropy", "", percent=False)
     row("KL to uniform, nats", "kl", "", percent=False)
     row("largest share on one class", "largest_share")
     table.add_row("  which class", *(side.lands_on or "–" if side else "–" for side in sides), "")
-    row("bits the top label tells of the class", "mutual_information", "0.00", percent=False)
+    row("bits the top label leaks about the class", "mutual_information", "0.00", percent=False)
     for shots in found.after.probe:
         cells = (_cell(side.probe.get(shots) if side else None) for side in sides)
         table.add_row(f"class recovered by a {shots}-shot probe", *cells, _percent(found.probe_chance))
     for name, key in (("confidence", "confidence"), ("entropy", "entropy"), ("a probe", "probe")):
         row(f"forgotten told from kept by {name}, AUROC", f"auroc_{key}", "0.50", percent=False)
-    row("kept images named right", "accuracy_kept")
+    row("kept images recognised", "accuracy_kept")
+    table.add_row("  change in points", "", _points(found.change_kept), "")
     table.add_row("  calibration error", *(_plain(side.calibration_error if side else None, 3) for side in sides), "")
     table.add_row("  least recognised", *(_worst(side) for side in sides), "")
     if found.membership is not None:
         for side in ("forgotten", "kept"):
             cell = _cell(getattr(found.membership, side), percent=False)
-            table.add_row(f"shots of {side} classes told, AUROC", "", cell, "0.50")
+            table.add_row(f"shots of {side} classes told from other images, AUROC", "", cell, "0.50")
     return table
 
 
 def _classes(found: AuditRecord) -> Table:
-    table = Table("forgotten class", "named right before", "after", "entropy before", "after", "lands on", "share")
+    table = Table(
+        "forgotten class", "images", "known before?", "recognised before", "as served", "entropy before", "as served"
+    )
+    table.add_column("lands on")
+    table.add_column("share")
     for name, after in found.after.per_class.items():
         before = found.before.per_class[name] if found.before else None
         cells = (
+            str(after.images),
+            after.eligibility or "–",
             _cell(before.accuracy if before else None),
             _cell(after.accuracy),
             _cell(before.entropy if before else None, percent=False),
@@ -79,29 +92,30 @@ def _serving(found: AuditRecord) -> Table:
         figures = (served.entropy, served.mutual_information)
         probe = served.probe.get(16)
         cells = [*_scores(served.scores), *(_plain(x) for x in figures), "–" if probe is None else _percent(probe)]
-        table.add_row(name, *cells, _plain(served.auroc_probe))
+        table.add_row("prompt alone" if name == "as-is" else name, *cells, _plain(served.auroc_probe))
     return table
 
 
 def _robustness(found: AuditRecord) -> list[Table]:
     more = () if found.distractors is None else (found.distractors,)
-    table = Table("changed", "Err_for before", "after", "Acc_mem before", "after")
+    columns = ("Err_for before", "as served", "forgotten images recognised", "Acc_mem before", "as served")
+    table = Table("changed", *columns)
     for variation in (*found.templates, *more, *found.pictures):
         table.add_row(variation.name, *_pairs(variation))
     other = found.other_data
     if other is None:
         return [table]
-    data = Table("other data", "classes", "accuracy before", "after")
+    data = Table("other data", "classes", "accuracy before", "as served", "change in points")
     before = "–" if other.before is None else _percent(other.before)
-    data.add_row(other.data, str(other.classes), before, _percent(other.after))
+    data.add_row(other.data, str(other.classes), before, _percent(other.after), _points(other.change))
     return [table, data]
 
 
 def _other_names(found: AuditRecord) -> Table:
-    table = Table("class", "asked for as", "named right before", "after")
+    table = Table("class", "asked for as", "images", "recognised before", "as served")
     for other in found.other_names:
         before = "–" if other.before is None else _percent(other.before)
-        table.add_row(other.class_name, other.name, before, _percent(other.after))
+        table.add_row(other.class_name, other.name, str(other.images), before, _cell(other.accuracy))
     return table
 
 
@@ -110,6 +124,7 @@ def _pairs(variation: Variation) -> Sequence[str]:
     return (
         "–" if before is None else f"{100 * before.err_for:.2f}",
         f"{100 * after.err_for:.2f}",
+        _cell(variation.recognised),
         "–" if before is None else f"{100 * before.acc_mem:.2f}",
         f"{100 * after.acc_mem:.2f}",
     )
@@ -126,6 +141,10 @@ def _cell(found: EstimateRecord | None, percent: bool = True) -> str:
     if percent:
         return f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f})"
     return f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
+
+
+def _points(change: EstimateRecord | None) -> str:
+    return "–" if change is None else f"{100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
 
 
 def _worst(side: Answers | None) -> str:
