@@ -9,7 +9,7 @@ import numpy as np
 from unsee.audit.information import mutual_information
 from unsee.audit.intervals import Estimate, auroc_of, largest_share, mean_of, share_of
 from unsee.audit.measures import calibration_error, kl_to_uniform
-from unsee.audit.probes import SHOTS, Halves, forgotten_probe, k_shot_probe
+from unsee.audit.probes import PROTOTYPE_SHOTS, SHOTS, Fit, Halves, Prototypes, forgotten_probe, k_shot_probe
 from unsee.methods.serving import SERVING
 from unsee.metrics import answers, entropy, per_class_accuracy, scores
 from unsee.runs.audit_record import Answers, ForgottenClass, KeptClass, Membership, Served
@@ -39,6 +39,7 @@ def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names
         mutual_information=estimate(_bits(true, top, seed)),
         **_told_apart(confidences, gone, seed),
         probe={k: estimate(_probe(p, true, k, seed)) for k in SHOTS},
+        prototype={k: estimate(_probe(p, true, k, seed, Prototypes)) for k in PROTOTYPE_SHOTS},
         accuracy_kept=estimate(kept),
         calibration_error=calibration_error(confidences[~gone], labels[~gone]) if (~gone).any() else None,
         worst_kept=_worst(confidences, labels, forget, class_names),
@@ -90,8 +91,8 @@ def _bits(true: Ints, top: Ints, seed: int) -> Estimate:
     return mutual_information(true, top, stream(seed, "audit"))
 
 
-def _probe(p: Floats, true: Ints, shots: int, seed: int) -> Estimate | None:
-    found = k_shot_probe(p, true, shots, stream(seed, "probe", shots))
+def _probe(p: Floats, true: Ints, shots: int, seed: int, fit: Fit | None = None) -> Estimate | None:
+    found = k_shot_probe(p, true, shots, stream(seed, "probe", shots), fit=fit)
     return None if found is None else found.estimate
 
 

@@ -6,6 +6,7 @@ If a probe recovers the forgotten classes on images it was not trained on, the a
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,9 +18,11 @@ from unsee.models.black_box import safe_log
 from unsee.types import Doubles, Floats, Ints, Mask
 
 SHOTS = (1, 4, 16)
+PROTOTYPE_SHOTS = (1, 5)
 TRIALS = 20  # choices of the labelled images: enough to see how much they matter
 HELD_OUT = 4000  # images to test a probe on, at most
 FLOOR = 1e-12  # confidences below count as this: how far a provider's zero is below its smallest number tells nothing
+Fit = Callable[[Doubles, Ints], Callable[[Doubles], Doubles]]  # features, labels -> features -> a score per class
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +49,17 @@ class Probe:
 
 
 def k_shot_probe(
-    confidences: Floats, labels: Ints, shots: int, rng: np.random.Generator, trials: int = TRIALS
+    confidences: Floats,
+    labels: Ints,
+    shots: int,
+    rng: np.random.Generator,
+    trials: int = TRIALS,
+    fit: Fit | None = None,
 ) -> Probe | None:
-    """Logistic regression on the logs of the confidences of forgotten images, `shots` of each class labelled.
+    """A classifier on the logs of the confidences of forgotten images, `shots` of each class labelled.
 
-    None if a class has fewer than twice as many images as shots, so that there would be fewer to test on than to learn
-    from, or if there are fewer than two classes to tell apart.
+    Logistic regression, unless another one is given. None if a class has fewer than twice as many images as shots, so
+    that there would be fewer to test on than to learn from, or if there are fewer than two classes to tell apart.
     """
     present, counts = np.unique(labels, return_counts=True)
     if len(present) < 2 or counts.min() < 2 * shots:
@@ -62,9 +70,29 @@ def k_shot_probe(
         shown = np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:shots] for c in present])
         hidden = np.setdiff1d(np.arange(len(labels)), shown)
         hidden = np.sort(rng.permutation(hidden)[:HELD_OUT])
-        found = _fit(features[shown], labels[shown])(features[hidden])
+        found = (fit or _fit)(features[shown], labels[shown])(features[hidden])
         right[trial, hidden] = found.argmax(axis=1) == np.searchsorted(present, labels[hidden])
     return Probe(shots, right, len(present))
+
+
+def guess_each(
+    confidences: Floats, labels: Ints, shots: int, rng: np.random.Generator, fit: Fit | None = None
+) -> Ints | None:
+    """The class that a k-shot probe gives each image, in each case one that was not shown the image. -> (n,).
+
+    Two probes are trained, on labelled images of their own; the second judges what the first was shown. None if a class
+    has fewer than twice as many images as shots, or if there are fewer than two classes to tell apart.
+    """
+    present, counts = np.unique(labels, return_counts=True)
+    if len(present) < 2 or counts.min() < 2 * shots:
+        return None
+    features, found = _features(confidences), np.zeros(len(labels), dtype=np.int64)
+    drawn = np.stack([rng.permutation(np.flatnonzero(labels == c))[: 2 * shots] for c in present])
+    first, second = drawn[:, :shots].ravel(), drawn[:, shots:].ravel()
+    rest = np.setdiff1d(np.arange(len(labels)), first)
+    for shown, judged in ((first, rest), (second, first)):
+        found[judged] = present[(fit or _fit)(features[shown], labels[shown])(features[judged]).argmax(axis=1)]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +122,28 @@ def forgotten_probe(confidences: Floats, gone: Mask, rng: np.random.Generator) -
     for part in (half, ~half):
         sure[~part] = _fit(features[part], gone[part].astype(np.int64))(features[~part])[:, 1]
     return Halves(sure, half)
+
+
+class Prototypes:
+    """Nearest class mean of the logs of confidences, each image's own mean taken off.
+
+    The distance is Euclidean: a prompt adds much the same to all answers, which a distance between them does not see,
+    while it would turn all of them to one side, and angles would hardly differ.
+    """
+
+    def __init__(self, features: Doubles, labels: Ints) -> None:
+        centred = self._centre(features)
+        self._means = np.stack([centred[labels == c].mean(axis=0) for c in np.unique(labels)])
+
+    def __call__(self, features: Doubles) -> Doubles:
+        """Highest for the nearest class mean: minus its squared distance, up to what all have. -> (n, classes)."""
+        found: Doubles = 2 * self._centre(features) @ self._means.T - (self._means**2).sum(axis=1)
+        return found
+
+    @staticmethod
+    def _centre(features: Doubles) -> Doubles:
+        centred: Doubles = features - features.mean(axis=1, keepdims=True)
+        return centred
 
 
 class _Classifier:

@@ -152,11 +152,13 @@ def _features(known: BoundImages, gone: BoundImages) -> tuple[Doubles, Doubles] 
 def _served(client: Client, rule: Rule) -> list[tuple[Doubles, Doubles]]:
     """What the client makes of each list's answers under a rule: logs of shares.
 
-    A share of 0 counts as half the smallest one that the rule ever leaves: how far it is below tells nothing.
+    A share of 0 counts as half the smallest one that the rule ever leaves: how far it is below tells nothing, and two
+    digits floored at FLOOR would hide more from the client than they do.
     """
+    streams = [stream(0, f"serve {part}") for part in ("known", "gone")]
     seen = [
-        tuple(rule(p, listed, stream(0, f"serve {part}")) for part, p in zip(("known", "gone"), both, strict=True))
-        for both, listed in zip(client.asked, client.listed, strict=True)
+        (rule(known, listed, streams[0]), rule(gone, listed, streams[1]))
+        for (known, gone), listed in zip(client.asked, client.listed, strict=True)
     ]
     floor = max(FLOOR, min(float(known[known > 0].min()) for known, _ in seen) / 2)
     return [(log_shares(known, floor), log_shares(gone, floor)) for known, gone in seen]

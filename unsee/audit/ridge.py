@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsee.seeds import stream
 from unsee.types import Doubles
 
 STRENGTHS = np.logspace(-9, 3, 13)  # as a share of the inputs' mean squared length
+COLUMNS = 32  # of targets, enough to choose a strength by
 SHARE = 0.999  # of the variance that the dimensions counted by `effective_rank` hold
 
 
@@ -41,23 +43,30 @@ def ridge(given: Kernels, *targets: Doubles) -> list[Doubles]:
 
     Inputs and targets are centred. Of all strengths the one with the least leave-one-out error is taken.
     """
-    n = len(given.fit)
     middle = given.fit.mean(axis=0)
     fit = given.fit - middle - middle[:, None] + middle.mean()
     use = given.use - middle - given.use.mean(axis=1, keepdims=True) + middle.mean()
     values, vectors = np.linalg.eigh(fit)
     values = np.maximum(values, 0.0)
-    scale = values.sum() / n
+    scale = values.sum() / len(values)
     means = [target.mean(axis=0) for target in targets]
     if not scale > 1e-12 * max(1.0, float(np.abs(given.fit).max())):  # all answers alike: nothing to learn from
         return [np.tile(mean, (len(use), 1)) for mean in means]
     projected, found = use @ vectors, []
     for target, mean in zip(targets, means, strict=True):
-        turned = vectors.T @ (target - mean)
-        errors = [_left_out(values, vectors, turned, target - mean, scale * strength) for strength in STRENGTHS]
+        turned, short = vectors.T @ (target - mean), _sketch(target - mean)
+        errors = [_left_out(values, vectors, vectors.T @ short, short, scale * strength) for strength in STRENGTHS]
         best = scale * STRENGTHS[int(np.argmin(errors))]
         found.append(projected @ (turned / (values + best)[:, None]) + mean)
     return found
+
+
+def _sketch(target: Doubles) -> Doubles:
+    """Random mixtures of the columns where there are many: their error is that of all columns, on average."""
+    if target.shape[1] <= COLUMNS:
+        return target
+    mixed: Doubles = target @ stream(0, "sketch").standard_normal((target.shape[1], COLUMNS))
+    return mixed
 
 
 def _left_out(values: Doubles, vectors: Doubles, turned: Doubles, target: Doubles, strength: float) -> float:

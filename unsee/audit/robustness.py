@@ -79,6 +79,19 @@ class Renamed:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class AskedAgain:
+    """Answers to a sample of the test images: asked as usual, and in the other ways that were allowed."""
+
+    labels: Ints  # (n,)
+    before: Ints | None  # top answers of the plain prompt, (n,)
+    after: Floats  # what a caller sees of the run's answers, (n, C)
+    renamed: Sequence[Renamed] = ()
+    templates: Sequence[Changed] = ()
+    distractors: Sequence[Changed] = ()
+    pictures: Sequence[Changed] = ()
+
+
 def sample_rows(labels: Ints, seed: int, per_class: int = SAMPLE) -> Ints:
     """Rows of at most this many images of each class, drawn by the seed."""
     rng = stream(seed, "audit sample")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from unsee.audit.attack_findings import attack_findings, damage_findings
 from unsee.audit.evidence import (
     MARGIN,
     WORST_FIRST,
@@ -37,7 +38,8 @@ from unsee.runs.records import EstimateRecord, Finding
 def judge(found: AuditRecord) -> tuple[Finding, ...]:
     """The headline, then all findings, worst first."""
     access = [*_recognised(found), *_probe(found), *_top_label(found), *_names(found), *_variations(found)]
-    others = [*_apart(found), *_membership(found), *_relearned(found), *_collateral(found)]
+    access += attack_findings(found)
+    others = [*_apart(found), *_membership(found), *_relearned(found), *_collateral(found), *damage_findings(found)]
     ordered = sorted([*access, *others], key=lambda finding: WORST_FIRST.index(finding.mark))
     return (_headline(found, access), *ordered)
 

@@ -10,6 +10,7 @@ class Attack(Record):
 
     share: EstimateRecord | None
     by_chance: float  # the mean share with class labels shuffled among these images
+    above_chance: float | None  # where the share lies between chance (0) and all images (1); below 0 under chance
     questions: int  # answers asked for per image
     labelled: int  # images with a label that the attacker has per class
     budget: str  # both in words
@@ -21,7 +22,7 @@ class WorstCase(Record):
     images: int
     any: Attack
     attacks: dict[str, Attack]
-    shuffles: int  # of the labels, that chance is a mean over
+    shuffles: int  # of the labels, that chance is a mean over; 0 for one class, where chance is guessing
 
 
 class Change(Record):
@@ -50,6 +51,9 @@ class Fragility(Record):
     before: EstimateRecord | None
     images_after: int
     after: EstimateRecord | None
+    difference: (
+        EstimateRecord | None
+    )  # after minus before; a little too wide, as it takes the images for different ones
 
 
 class Undone(Record):

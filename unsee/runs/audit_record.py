@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from unsee.runs.audit_attacks_record import Fragility, NearDamage, Rebuilt, WorstCase
 from unsee.runs.folder import AUDIT
 from unsee.runs.records import AuditSummary, EstimateRecord, Finding, Record, read_record
 from unsee.types import Scores
@@ -50,6 +51,7 @@ class Answers(Record):
     auroc_entropy: EstimateRecord | None  # high entropy
     auroc_probe: EstimateRecord | None  # logistic probe on all confidences
     probe: dict[int, EstimateRecord | None]  # by shots: forgotten class recovered on held-out images
+    prototype: dict[int, EstimateRecord | None] = Field(default_factory=dict)  # the same by the nearest class mean
     accuracy_kept: EstimateRecord | None
     calibration_error: float | None  # ECE on kept images
     worst_kept: KeptClass | None
@@ -143,6 +145,11 @@ class AuditRecord(Record):
     pictures: tuple[Variation, ...] = ()
     relearned: Relearned | None = None
     other_data: OtherData | None = None
+    worst_case: WorstCase | None = None
+    near_kept: NearDamage | None = None  # kept classes nearest to the forgotten ones
+    near_others: NearDamage | None = None  # classes of other data nearest to them
+    fragility: Fragility | None = None
+    rebuilt: Rebuilt | None = None
     not_audited: tuple[str, ...] = ()  # parts that this method or model does not allow, and why
     change_kept: EstimateRecord | None = None  # accuracy on kept images, after minus before
     findings: tuple[Finding, ...] = ()  # the verdict, worst first
