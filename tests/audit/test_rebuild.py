@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ from unsee.audit.names import known_names
 from unsee.audit.rebuild import Client, draw_lists, log_shares, rebuild, undo
 from unsee.audit.ridge import effective_rank, explained, kernels, ridge
 from unsee.audit.subject import open_subject
-from unsee.methods.serving import as_is, top_label
+from unsee.methods.serving import SERVING, as_is, top_label
+from unsee.models.black_box import bind
 
 WIDTH, CLASSES, LISTS = 12, 5, 4
 
@@ -143,9 +146,48 @@ def test_label_lists_hold_no_name_of_a_forgotten_class(subject):
     assert len({name for names in lists[:10] for name in names}) == 100  # no noun twice before all were used
 
 
-def test_a_model_in_this_process_is_rebuilt_under_every_rule(subject, data):
-    from unsee.methods.serving import SERVING
+class Elsewhere:
+    """A model that answers contexts and plain prompts, and shows nothing else."""
 
+    def __init__(self, model):
+        self.card, self._model = model.card, model
+
+    def bind(self, images, class_names):
+        bound = self._model.bind(images, class_names)
+        shown = {"confidences": staticmethod(bound.confidences), "zero_shot": staticmethod(bound.zero_shot)}
+        return type("Bound", (), shown)()
+
+
+def test_a_model_elsewhere_is_undone_the_same_without_its_features(subject, data):
+    other = known_names(subject.task.forgotten)
+    away = rebuild(dataclasses.replace(subject, model=Elsewhere(subject.model)), data.test, other)
+    here = rebuild(subject, data.test, other)
+    assert away.feature_rank is None
+    assert set(away.rules["as-is"].explained.values()) == {None}
+    for rule in here.rules:
+        assert away.rules[rule].from_answers == here.rules[rule].from_answers
+
+
+def test_what_a_client_needs_and_does_not_have_is_said(subject, data):
+    kept = data.test.subset(np.flatnonzero(~subject.forget[data.test.labels]))
+    with pytest.raises(unsee.InputError, match="no test image of a forgotten class"):
+        rebuild(subject, kept, {})
+    short = dataclasses.replace(data, train=data.train.subset(np.arange(10)))
+    with pytest.raises(unsee.InputError, match="20 training images; there are 10"):
+        rebuild(dataclasses.replace(subject, data=short), data.test, {})
+
+
+def test_contexts_for_some_names_leave_other_lists_under_the_plain_prompt(model, data, tmp_path):
+    settings = {"shots": 2, "iterations": 1, "applies_to": "forgotten", "serve": "as-is"}
+    tuner = unsee.PromptTuner(("bird", "cat"), **settings).fit(model, data, out=tmp_path)
+    tuner.finish(tmp_path, tuner._bound(data.test), data.train.subset(tuner.config_.split.train))
+    subject = open_subject(tmp_path, model, data)
+    bound = bind(model, data.test, ["lamp", "dog"])
+    found = subject.unserved_renamed(bound, [None] * len(data.class_names))
+    np.testing.assert_array_equal(found, bound.zero_shot(subject.template))
+
+
+def test_a_model_in_this_process_is_rebuilt_under_every_rule(subject, data):
     found = rebuild(subject, data.test, known_names(subject.task.forgotten))
     assert set(found.rules) == set(SERVING)
     assert found.names == len(data.class_names)

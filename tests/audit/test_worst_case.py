@@ -74,6 +74,17 @@ def test_probes_on_noise_are_at_their_chance_and_on_a_signal_far_above():
             assert (found.share.low < found.by_chance < found.share.high) != leaks
 
 
+def test_chance_hits_of_probes_do_not_hide_what_questions_recover():
+    attackers = {
+        "half": by_answers([np.where(HALF, LABELS, 5)], ""),
+        **{f"probe {i}": by_probe(answers_with(0), 5 + i, "prototype probe", Prototypes) for i in range(4)},
+    }
+    found = worst_case(attackers, LABELS, 6, seed=0)
+    assert found.without_labels.share.value == 0.5
+    assert found.without_labels.by_chance == pytest.approx(0.125, abs=0.02)
+    assert found.any.by_chance > 0.5
+
+
 def test_a_probe_never_judges_an_image_that_it_was_shown():
     shown = []
 
@@ -117,7 +128,9 @@ def test_all_attacks_have_their_budget():
     ]
     assert (found.any.questions, found.any.labelled) == (10, 16)
     assert found.any.budget == "10 questions per image, 5 probes with at most 16 labelled per class"
-    assert found.attacks["views"].share.value == found.any.share.value == 1
+    assert (found.without_labels.questions, found.without_labels.labelled) == (10, 0)
+    assert found.without_labels.budget == "10 questions per image"
+    assert found.attacks["views"].share.value == found.without_labels.share.value == found.any.share.value == 1
 
 
 def test_kept_images_are_not_attacked():

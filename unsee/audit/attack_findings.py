@@ -14,7 +14,7 @@ from unsee.audit.evidence import (
     worst_of,
 )
 from unsee.audit.intervals import wilson
-from unsee.runs.audit_attacks_record import NearDamage
+from unsee.runs.audit_attacks_record import Attack, NearDamage
 from unsee.runs.audit_record import AuditRecord
 from unsee.runs.records import EstimateRecord, Finding
 
@@ -49,30 +49,26 @@ def _prototype(found: AuditRecord) -> list[Finding]:
 
 
 def _worst_case(found: AuditRecord) -> list[Finding]:
-    """Whether some attack recovers more than luck does: all together, and each alone."""
+    """Whether some attack recovers more than chance does: all together, and each alone."""
     worst = found.worst_case
     if worst is None or worst.any.share is None:
         return []
-    marks = {
-        name: compare_with(attack.by_chance + MARGIN, attack.share)
-        for name, attack in (*worst.attacks.items(), ("any of them", worst.any))
+    named = {"any without labelled images": worst.without_labels, "any of all": worst.any}
+    marks = [
+        compare_with(attack.by_chance + MARGIN, attack.share)
+        for attack in (*worst.attacks.values(), *named.values())
         if attack.share is not None
-    }
-    mark = worst_of(list(marks.values()))
-    words: dict[Mark, str] = {
-        "ok": f"{len(worst.attacks)} attacks together recover no more forgotten images than luck",
-        "leak": f"some of {len(worst.attacks)} attacks recover forgotten images",
-        "unclear": f"too few images to tell whether {len(worst.attacks)} attacks recover more than luck",
-    }
-    share, luck = worst.any.share, worst.any.by_chance
-    best, most = max(worst.attacks.items(), key=lambda item: item[1].above_chance or 0.0)
-    alone = "" if most.share is None else f"; most alone: {best} {show_share(most.share)}, {_luck(most.by_chance)}"
-    evidence = f"any of them {show_share(share)}, {_luck(luck)}{alone}; {worst.any.budget}"
-    return [
-        make_finding(
-            mark, words[mark], evidence + how_many_more(marks["any of them"], share, luck + MARGIN, worst.images)
-        )
     ]
+    mark = worst_of(marks)
+    words: dict[Mark, str] = {
+        "ok": f"{len(worst.attacks)} attacks together recover no more forgotten images than chance",
+        "leak": f"some of {len(worst.attacks)} attacks recover forgotten images",
+        "unclear": f"too few images to tell whether {len(worst.attacks)} attacks recover more than chance",
+    }
+    best, most = max(worst.attacks.items(), key=lambda item: item[1].above_chance or 0.0)
+    told = [_told(name, attack) for name, attack in (*named.items(), (f"most alone: {best}", most))]
+    more = how_many_more(mark, worst.any.share, worst.any.by_chance + MARGIN, worst.images)
+    return [make_finding(mark, words[mark], f"{'; '.join(told)}; {worst.any.budget}{more}")]
 
 
 def _rebuilt(found: AuditRecord) -> list[Finding]:
@@ -130,8 +126,9 @@ def _lost(difference: EstimateRecord) -> Mark:
     return "damage" if mark == "leak" else mark
 
 
-def _luck(by_chance: float) -> str:
-    return f"by luck {show_percent(by_chance)}"
+def _told(name: str, attack: Attack) -> str:
+    share = "–" if attack.share is None else show_share(attack.share)
+    return f"{name} {share}, by chance {show_percent(attack.by_chance)}"
 
 
 def _points(found: EstimateRecord) -> str:

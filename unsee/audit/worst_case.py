@@ -84,18 +84,19 @@ def worst_case(
     """
     if len(labels) == 0:
         return None
-    found = _all_hits(attackers, labels, seed, 0)
+    probes = np.array([each.labelled > 0 for each in attackers.values()])
     budgets, rng = _budgets(attackers.values()), stream(seed, "shuffled labels")
     chance, times = [1 - (1 - 1 / classes) ** questions for questions, _, _ in budgets], 0
     if len(np.unique(labels)) > 1:
         shuffled = [_all_hits(attackers, rng.permutation(labels), seed, 1 + i) for i in range(shuffles)]
-        chance, times = np.mean([_shares(hits) for hits in shuffled], axis=0).tolist(), shuffles
-    every = (*found, found.any(axis=0))
-    records = [_record(*each) for each in zip(every, chance, budgets, strict=True)]
+        chance, times = np.mean([_joined(hits, probes).mean(axis=1) for hits in shuffled], axis=0).tolist(), shuffles
+    found = _joined(_all_hits(attackers, labels, seed, 0), probes)
+    *alone, without_labels, everything = [_record(*each) for each in zip(found, chance, budgets, strict=True)]
     return WorstCase(
         images=len(labels),
-        any=records[-1],
-        attacks=dict(zip(attackers, records, strict=False)),
+        any=everything,
+        without_labels=without_labels,
+        attacks=dict(zip(attackers, alone, strict=True)),
         shuffles=times,
     )
 
@@ -105,9 +106,9 @@ def _all_hits(attackers: dict[str, Attacker], labels: Ints, seed: int, number: i
     return np.stack([each.hits(labels, stream(seed, f"attack {name}", number)) for name, each in attackers.items()])
 
 
-def _shares(hits: Mask) -> list[float]:
-    """The share of images that each attack recovers, and that any does."""
-    return [*hits.mean(axis=1).tolist(), float(hits.any(axis=0).mean())]
+def _joined(hits: Mask, probes: Mask) -> Mask:
+    """These, and below them which images any attack without labels recovers, and any at all. -> (attacks + 2, n)."""
+    return np.vstack([hits, hits[~probes].any(axis=0), hits.any(axis=0)])
 
 
 def _record(hits: Mask, by_chance: float, budget: tuple[int, int, str]) -> Attack:
@@ -124,16 +125,13 @@ def _record(hits: Mask, by_chance: float, budget: tuple[int, int, str]) -> Attac
 
 
 def _budgets(attackers: Collection[Attacker]) -> list[tuple[int, int, str]]:
-    """Questions per image, labelled images per class and both in words: of each attack, and of all together."""
+    """Questions per image, labelled images per class, both in words: of each attack, of all without labels, of all."""
     probes = [each.labelled for each in attackers if each.labelled]
-    questions = sum(each.questions for each in attackers) - len(
-        probes
-    )  # these judge an answer that was asked for anyway
+    questions = sum(each.questions for each in attackers) - len(probes)  # these judge what was asked for anyway
     words = f"{questions} questions per image"
-    if probes:
-        words += f", {len(probes)} probes with at most {max(probes)} labelled per class"
-    labelled = max(probes, default=0)
-    return [*((each.questions, each.labelled, each.budget) for each in attackers), (questions, labelled, words)]
+    more = f", {len(probes)} probes with at most {max(probes)} labelled per class" if probes else ""
+    both = (questions, 0, words), (questions, max(probes, default=0), words + more)
+    return [*((each.questions, each.labelled, each.budget) for each in attackers), *both]
 
 
 def _under_other_names(asked: Renamed, class_names: Sequence[str]) -> Ints:

@@ -19,14 +19,15 @@ def attack_parts(found: AuditRecord) -> list[Table]:
 def worst_case_table(found: WorstCase) -> Table:
     """Each attack alone, and all together."""
     table = Table(f"attack on {found.images} forgotten images", "recovered", "by chance", "above chance", "allowed")
-    for name, attack in (*found.attacks.items(), ("any of these", found.any)):
+    joined = ("any without labelled images", found.without_labels), ("any of all", found.any)
+    for name, attack in (*found.attacks.items(), *joined):
         table.add_row(name, cell(attack.share), percent(attack.by_chance), number(attack.above_chance), attack.budget)
     return table
 
 
 def damage_table(kept: NearDamage | None, siblings: NearDamage | None, fragile: Fragility | None) -> Table:
     """Accuracy near the forgotten classes and far from them, and how easily kept classes are lost anyway."""
-    table = Table("classes that were to stay", "images", "before", "after")
+    table = Table("classes that were to stay", "images", "before", "as served")
     for where, found in (("kept", kept), ("other data", siblings)):
         if found is not None:
             near = ", ".join(dict.fromkeys(found.nearest.values()))
@@ -43,20 +44,17 @@ def damage_table(kept: NearDamage | None, siblings: NearDamage | None, fragile: 
 def rebuilt_table(found: Rebuilt, rule: str) -> Table:
     """What a client rebuilds and undoes under each serving rule; the one that the prompt carries is marked."""
     most = max(max(each.rank) for each in found.rules.values())
-    width = "" if found.feature_rank is None else f", features {found.feature_rank}"
-    table = Table(
-        "undone, served as",
-        f"rank of answers{width}",
-        "features, R²",
-        "accuracy, 1 list",
-        f"{most} lists",
-        "enough, plain answers known",
-        "labels known",
-        caption=f"{found.images} forgotten images, accuracy before {percent(found.accuracy_before)}",
+    width = "" if found.feature_rank is None else f" (features {found.feature_rank})"
+    table = Table("undone, served as", f"rank{width}", "features, R²", "accuracy, 1 list", f"{most} lists")
+    table.add_column("enough, plain answers known")
+    table.add_column("labels known")
+    table.caption = (
+        f"{found.images} forgotten images, accuracy before {percent(found.accuracy_before)}; enough: label lists × "
+        "reference images that give back 90 % of it; * this run"
     )
     for name, each in found.rules.items():
         table.add_row(
-            f"{name} (this run)" if name == rule else name,
+            ("prompt alone" if name == "as-is" else name) + (" *" if name == rule else ""),
             str(each.rank[most]),
             number(each.explained[most]),
             percent(_best(each.from_answers, 1)),
@@ -78,4 +76,4 @@ def _best(found: Undone, lists: int) -> float | None:
 
 
 def _enough(found: Undone) -> str:
-    return "–" if found.lists is None else f"{found.lists} lists × {found.images} images"
+    return "–" if found.lists is None else f"{found.lists} × {found.images}"

@@ -21,6 +21,7 @@ class WorstCase(Record):
 
     images: int
     any: Attack
+    without_labels: Attack  # any of those that need no labelled images: chance is lower
     attacks: dict[str, Attack]
     shuffles: int  # of the labels, that chance is a mean over; 0 for one class, where chance is guessing
 
