@@ -92,7 +92,8 @@ def _serving(found: AuditRecord) -> Table:
         figures = (served.entropy, served.mutual_information)
         probe = served.probe.get(16)
         cells = [*_scores(served.scores), *(_plain(x) for x in figures), "–" if probe is None else _percent(probe)]
-        table.add_row("prompt alone" if name == "as-is" else name, *cells, _plain(served.auroc_probe))
+        which = " (as served)" if name == found.serve else " (prompt alone)" if name == "as-is" else ""
+        table.add_row(name + which, *cells, _plain(served.auroc_probe))
     return table
 
 
