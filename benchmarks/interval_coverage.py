@@ -19,8 +19,8 @@ from scipy.stats import norm
 
 from unsee.audit.information import mutual_information
 from unsee.audit.intervals import Estimate, auroc_of, largest_share, mean_of, paired_difference, share_of
-from unsee.audit.probes import forgotten_probe, k_shot_probe
-from unsee.types import Doubles, Floats, Ints
+from unsee.audit.probes import _features, _fit, forgotten_probe, k_shot_probe
+from unsee.types import Doubles, Floats, Ints, Mask
 
 SIZES = (20, 80, 400)
 TRIALS = 400
@@ -165,6 +165,8 @@ def answers_of(rng: Rng, labels: Ints, strength: float) -> Floats:
 @cache
 def probe_truth(shots: int, strength: float, classes: int) -> float:
     """Accuracy of such a probe, on average over very many shots and images."""
+    if strength == 0:
+        return 1 / classes
     rng, right = np.random.default_rng(1), []
     labels = np.repeat(np.arange(classes), shots + 100)
     for _ in range(600):
@@ -188,6 +190,8 @@ def a_probe(shots: int, strength: float, classes: int) -> Trial:
 @cache
 def halves_truth(strength: float, n: int) -> float:
     """AUROC of a probe that was trained on half of so many images, on average over very many halves and images."""
+    if strength == 0:
+        return 0.5
     rng, found = np.random.default_rng(2), []
     for _ in range(300):
         labels = sides(2000 + n // 2)
@@ -201,10 +205,8 @@ def sides(n: int) -> Ints:
     return (np.arange(n + 3 * n // 2) >= n).astype(np.int64)
 
 
-def forgotten_probe_once(p: Floats, gone: np.ndarray, n: int, rng: Rng) -> float:
+def forgotten_probe_once(p: Floats, gone: Mask, n: int, rng: Rng) -> float:
     """AUROC on all but n of the forgotten images, and half as many again of the kept ones, that it is trained on."""
-    from unsee.audit.probes import _features, _fit
-
     shown = np.concatenate(
         [rng.permutation(np.flatnonzero(gone))[:n], rng.permutation(np.flatnonzero(~gone))[: 3 * n // 2]]
     )

@@ -143,7 +143,7 @@ def test_what_is_still_recognised_is_not_forgotten():
     found = judge(record(answers(share(200, 400), 400)))
     assert found[0].mark == "leak"
     assert found[0].finding == "still accessible through these answers"
-    assert "accuracy 50 % (45–55) as served" in found[1].evidence
+    assert "accuracy 50 % (45–55) prompt alone, which is as served" in found[1].evidence
 
 
 WIDE = {
@@ -238,6 +238,8 @@ def test_evidence_names_what_is_served_and_the_prompt_alone():
     told = next(each.evidence for each in found if "top label" in each.finding)
     assert "as served (mask-one-digit)" in told
     assert "10 % (7–13) prompt alone" in told
+    mask = judge(record(FORGOTTEN, method="label-mask"))
+    assert not any("prompt alone" in each.evidence for each in mask)  # it has no prompt
 
 
 def test_findings_come_worst_first():

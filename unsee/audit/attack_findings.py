@@ -6,6 +6,7 @@ from unsee.audit.evidence import (
     MARGIN,
     Mark,
     compare_with,
+    first_few,
     how_many_more,
     make_finding,
     near_chance,
@@ -102,8 +103,8 @@ def _near(name: str, damage: NearDamage | None) -> list[Finding]:
         "damage": f"{name} lose more than the others",
         "unclear": f"too few images to tell whether {name} lose more than the others",
     }
-    listed = ", ".join(dict.fromkeys(damage.nearest.values()))
-    return [make_finding(mark, words[mark], f"{_points(damage.difference)}; {listed}; near it up to {margin}")]
+    told = f"{_points(damage.difference)}; near: {first_few(list(dict.fromkeys(damage.nearest.values())))}"
+    return [make_finding(mark, words[mark], f"{told}; up to {margin} counts as no more")]
 
 
 def _fragile(found: AuditRecord) -> list[Finding]:

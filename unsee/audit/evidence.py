@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from unsee.audit.intervals import Estimate, images_needed
+from unsee.methods.registry import METHODS
 from unsee.runs.audit_record import AuditRecord
 from unsee.runs.records import EstimateRecord, Finding
 
@@ -35,9 +36,11 @@ def worst_of(marks: Sequence[Mark]) -> Mark:
 
 
 def served_and_alone(found: AuditRecord, served: str, alone: str | None) -> str:
-    """What a caller sees beside what the prompt alone gives."""
+    """What a caller sees beside what the prompt alone gives; of a method without a prompt, what a caller sees."""
+    if not METHODS[found.method].tunes_prompt:
+        return f"{served} as served"
     if found.serve == "as-is" or alone is None:
-        return f"{served} as served" + (", which is the prompt alone" if found.serve == "as-is" else "")
+        return f"{served} prompt alone, which is as served" if found.serve == "as-is" else f"{served} as served"
     return f"{served} as served ({found.serve}), {alone} prompt alone"
 
 

@@ -6,6 +6,7 @@ off (Vinh, Epps and Bailey's adjustment for chance), and the interval comes from
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,11 @@ from unsee.audit.intervals import NOTHING, TAIL, Estimate
 from unsee.types import Doubles, Ints
 
 DRAWS = 200  # tables per amount of information
-CELLS = 4_000_000  # of all these tables together, about: fewer draws where there are many classes
-WEAKER = np.linspace(0, 1, 9)  # answers mixed with those of no class
-STRONGER = (1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # powers of what sets a class apart
+CELLS = 5_000_000  # of all these tables together, about: fewer draws where there are many classes
+# How much of what sets classes apart is left: below 1 answers are mixed with those of no class, above 1 ratios to these
+# are raised to this power.
+STRENGTHS = np.concatenate([np.linspace(0, 1, 9), [1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]])
+FINER = 8  # steps between two of them, around each end of the interval
 EVEN = 1.0  # images per class that count as if they had landed as those of all classes do
 UNSEEN = 0.1  # images, of all, that count as if each class had landed on a label of its own
 
@@ -35,36 +38,46 @@ def mutual_information(labels: Ints, top: Ints, rng: np.random.Generator) -> Est
     (rows, labels), (columns, top) = (np.unique(x, return_inverse=True) for x in (labels, top))
     table = _tables(labels, top[None], len(rows), len(columns))[0]
     images, above = table.sum(axis=1), _above_shuffled(table.sum(axis=1))
-    value = float(above(table))
-    channels = _channels(table)
-    bits = np.maximum.accumulate(_information(channels * (images / images.sum())[:, None]))
-    draws = int(np.clip(CELLS / channels.size, 40, DRAWS))
-    size = (len(channels), draws, len(rows))
-    drawn = rng.multinomial(
-        np.broadcast_to(images, size), np.broadcast_to(channels[:, None], (*size, channels.shape[2]))
-    )
-    found = above(drawn)
+    value, steps = float(above(table)), len(STRENGTHS) + 2 * (FINER - 1)
+    draws = int(np.clip(CELLS / (steps * len(rows) * (len(rows) + len(columns))), 40, DRAWS))
+
+    def exceeds(found: Doubles) -> Doubles:
+        """Which share of samples is above what was found, half of those that are equal. (..., draws) -> (...)."""
+        higher: Doubles = ((found > value + 1e-9).mean(axis=-1) + (found >= value - 1e-9).mean(axis=-1)) / 2
+        return higher
+
+    def sample(strengths: Doubles) -> tuple[Doubles, Doubles]:
+        """Bits, and the share of samples above what was found, at each strength."""
+        channels = _channels(table, strengths)
+        size = (len(channels), draws, len(rows))
+        spread = np.broadcast_to(channels[:, None], (*size, channels.shape[2]))
+        drawn = rng.multinomial(np.broadcast_to(images, size), spread)
+        return _information(channels * (images / images.sum())[:, None]), exceeds(above(drawn))
+
+    bits, share = sample(STRENGTHS)
     shuffled = _tables(labels, rng.permuted(np.tile(top, (draws, 1)), axis=1), len(rows), len(columns))
-    found[0] = above(shuffled)
-    reach = np.maximum.accumulate(((found > value + 1e-9).mean(axis=1) + (found >= value - 1e-9).mean(axis=1)) / 2)
-    low = 0.0 if reach[0] > 2 * TAIL else max(_where(reach, bits, TAIL), float(bits[1]) / 4)
-    high = max(low, _where(reach, bits, 1 - TAIL))
+    share[0] = exceeds(above(shuffled))
+    low = _where(sample, bits, share, TAIL)
+    low = 0.0 if share[0] > 2 * TAIL else max(low, float(bits[1]) / FINER)
+    high = max(low, _where(sample, bits, share, 1 - TAIL))
     return Estimate(min(max(value, low), high), low, high)
 
 
-def _where(reach: Doubles, bits: Doubles, level: float) -> float:
-    """The information at which this share of samples is above what was found."""
-    i = int(np.searchsorted(reach, level))
-    if i == 0 or i == len(reach):
+def _where(sample: Callable[[Doubles], tuple[Doubles, Doubles]], bits: Doubles, share: Doubles, level: float) -> float:
+    """The bits at which this share of samples is above what was found; looks closer at where that is passed."""
+    i = int(np.searchsorted(np.maximum.accumulate(share), level))
+    if i in (0, len(share)):
         return float(bits[min(i, len(bits) - 1)])
-    part = (level - reach[i - 1]) / (reach[i] - reach[i - 1])
-    return float(bits[i - 1] + part * (bits[i] - bits[i - 1]))
+    inner_bits, inner_share = sample(np.linspace(STRENGTHS[i - 1], STRENGTHS[i], FINER + 1)[1:-1])
+    near = np.concatenate([bits[i - 1 : i], inner_bits, bits[i : i + 1]])
+    rising = np.maximum.accumulate(np.concatenate([share[i - 1 : i], inner_share, share[i : i + 1]]))
+    return float(np.interp(level, rising, near))
 
 
-def _channels(table: Ints) -> Doubles:
-    """How each class's images land on labels: the first not by class at all, the last each class on its own.
+def _channels(table: Ints, strengths: Doubles) -> Doubles:
+    """How each class's images land on labels: not by class at all at strength 0, as they do here at 1.
 
-    (amounts, classes, labels). Labels of their own, one more per class, are hardly used at first: they let information
+    (strengths, classes, labels). There is one more label per class, its own, hardly used at 1: it lets information
     grow even where all images land on one label.
     """
     classes, n = len(table), table.sum()
@@ -73,10 +86,9 @@ def _channels(table: Ints) -> Doubles:
     own = UNSEEN / n
     seen = np.concatenate([(1 - own) * found, own * np.eye(classes)], axis=1)
     mixed = np.concatenate([(1 - own) * overall, np.full(classes, own / classes)])
-    weaker = (1 - WEAKER[:, None, None]) * mixed + WEAKER[:, None, None] * seen
+    t = strengths[:, None, None]
     ratio = np.divide(seen, mixed, out=np.zeros_like(seen), where=mixed > 0)
-    stronger = mixed * ratio ** np.array(STRONGER)[:, None, None]
-    channels = np.concatenate([weaker, stronger])
+    channels = np.where(t <= 1, (1 - t) * mixed + t * seen, mixed * ratio ** np.maximum(t, 1))
     shares: Doubles = channels / channels.sum(axis=2, keepdims=True)
     return shares
 

@@ -116,7 +116,7 @@ def auroc_of(values: Doubles, positive: Mask, strata: Ints | None = None, crosse
         out_of_order = spread * sum(min(part.positives, part.negatives) for part in parts)
         own = out_of_order / (out_of_order + FEW)
         effective = math.exp(own * math.log(spread / variance) + (1 - own) * math.log(effective))
-    return wilson(value, effective / (1 + 4 * spread) if crossed else effective)
+    return wilson(value, effective / (1 + 2 * math.sqrt(spread)) if crossed else effective)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from unsee.cli.cells import cell, number, percent, points
+from unsee.cli.cells import cell, number, percent, points, rule_name
 from unsee.runs.audit_attacks_record import Change, Fragility, NearDamage, Rebuilt, Undone, WorstCase
 from unsee.runs.audit_record import AuditRecord
 
@@ -41,8 +41,8 @@ def damage_table(kept: NearDamage | None, siblings: NearDamage | None, fragile: 
     return table
 
 
-def rebuilt_table(found: Rebuilt, rule: str) -> Table:
-    """What a client rebuilds and undoes under each serving rule; the one that the prompt carries is marked."""
+def rebuilt_table(found: Rebuilt, served: str) -> Table:
+    """What a client rebuilds and undoes under each serving rule."""
     most = max(max(each.rank) for each in found.rules.values())
     width = "" if found.feature_rank is None else f" (features {found.feature_rank})"
     table = Table("undone, served as", f"rank{width}", "features, R²", "accuracy, 1 list", f"{most} lists")
@@ -50,11 +50,11 @@ def rebuilt_table(found: Rebuilt, rule: str) -> Table:
     table.add_column("labels known")
     table.caption = (
         f"{found.images} forgotten images, accuracy before {percent(found.accuracy_before)}; enough: label lists × "
-        "reference images that give back 90 % of it; * this run"
+        "reference images that give back 90 % of it"
     )
     for name, each in found.rules.items():
         table.add_row(
-            ("prompt alone" if name == "as-is" else name) + (" *" if name == rule else ""),
+            rule_name(name, served),
             str(each.rank[most]),
             number(each.explained[most]),
             percent(_best(each.from_answers, 1)),

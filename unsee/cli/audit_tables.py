@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from unsee.cli.attack_tables import attack_parts
-from unsee.cli.cells import cell, number, percent, points
+from unsee.cli.cells import cell, number, percent, points, rule_name
 from unsee.runs.audit_record import Answers, AuditRecord, Variation
 from unsee.runs.records import Finding
 from unsee.types import Scores
@@ -98,7 +98,7 @@ def _serving(found: AuditRecord) -> Table:
         figures = (served.entropy, served.mutual_information)
         probe = served.probe.get(16)
         cells = [*_scores(served.scores), *(number(x) for x in figures), "–" if probe is None else percent(probe)]
-        table.add_row("prompt alone" if name == "as-is" else name, *cells, number(served.auroc_probe))
+        table.add_row(rule_name(name, found.serve), *cells, number(served.auroc_probe))
     return table
 
 

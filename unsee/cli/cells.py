@@ -1,4 +1,4 @@
-"""Numbers as the cells of tables."""
+"""The cells of tables: numbers, and names of rules."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def percent(share: float | None) -> str:
 def points(change: EstimateRecord | None) -> str:
     """A change of a share, in points."""
     return "–" if change is None else f"{100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+
+
+def rule_name(name: str, served: str) -> str:
+    """A serving rule, with a note where it is the one that the run carries, or none."""
+    return name + (" (as served)" if name == served else " (prompt alone)" if name == "as-is" else "")
