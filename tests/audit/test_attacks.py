@@ -14,6 +14,7 @@ from unsee.audit.robustness import DISTURBANCES, sample
 from unsee.audit.subject import open_subject
 from unsee.cli.attack_tables import attack_parts
 from unsee.runs.audit_record import AuditRecord
+from unsee.runs.records import EstimateRecord
 
 FORGET = ("airplane", "automobile", "cat")
 
@@ -72,11 +73,56 @@ def test_an_audit_with_attacks_is_read_back_the_same_and_printed(found):
     assert tables[2].row_count == len(found.rebuilt.rules)
 
 
-def test_findings_on_attacks_say_leak_only_with_proof(found):
-    words = {each.finding: each.mark for each in attack_findings(found)}
-    assert words["a caller who chooses label lists undoes it"] == "leak"
-    assert all(each.mark != "damage" or "more" in each.finding for each in damage_findings(found))
-    assert [each.mark for each in damage_findings(found)].count("ok") == 0  # 28 kept images are too few for proof
+def marks_of(findings):
+    return {each.finding: each.mark for each in findings}
+
+
+def estimate(value, around):
+    return EstimateRecord(value=value, low=value - around, high=value + around)
+
+
+def test_attacks_leak_only_with_proof_and_are_harmless_only_with_proof(found):
+    def with_shares(share, around):
+        same = {"share": estimate(share, around), "by_chance": 0.3, "above_chance": (share - 0.3) / 0.7}
+        attack = found.worst_case.any.model_copy(update=same)
+        worst = found.worst_case.model_copy(update={"any": attack, "without_labels": attack, "attacks": {"a": attack}})
+        return next(
+            each for each in attack_findings(found.model_copy(update={"worst_case": worst})) if "attack" in each.finding
+        )
+
+    assert with_shares(0.5, 0.1).mark == "leak"
+    assert with_shares(0.3, 0.04).mark == "ok"
+    unsure = with_shares(0.3, 0.2)
+    assert unsure.mark == "unclear"
+    assert "more test images" in unsure.evidence
+    assert "by chance 30 %" in unsure.evidence
+
+
+def test_undoing_is_whole_in_part_or_not_shown(found):
+    def undone(accuracy, lists):
+        rule = found.rebuilt.rules["as-is"]
+        known = rule.from_answers.model_copy(
+            update={"accuracy": {16: {320: accuracy}}, "lists": lists, "images": lists}
+        )
+        rules = {"as-is": rule.model_copy(update={"from_answers": known})}
+        rebuilt = found.rebuilt.model_copy(update={"rules": rules, "images": 300})
+        return marks_of(attack_findings(found.model_copy(update={"rebuilt": rebuilt})))
+
+    assert undone(0.9, 8)["a caller who chooses label lists undoes it"] == "leak"
+    assert undone(0.5, None)["a caller who chooses label lists undoes it in part"] == "leak"
+    assert undone(0.05, None)["a caller who chooses label lists does not undo it"] == "ok"
+    assert "unclear" in undone(0.14, None).values()
+
+
+@pytest.mark.parametrize(
+    ("value", "around", "mark"), [(0.2, 0.1, "damage"), (0.0, 0.04, "ok"), (0.0, 0.2, "unclear"), (-0.3, 0.1, "ok")]
+)
+def test_damage_is_found_only_with_proof(found, value, around, mark):
+    difference = {"difference": estimate(value, around)}
+    changed = {
+        part: getattr(found, part).model_copy(update=difference) for part in ("near_kept", "near_others", "fragility")
+    }
+    assert [each.mark for each in damage_findings(found.model_copy(update=changed))] == [mark] * 3
 
 
 def test_parts_that_a_method_does_not_allow_are_noted(model, data, tmp_path):

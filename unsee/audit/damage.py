@@ -99,27 +99,32 @@ def fragility(asked: AskedAgain, forget: Mask) -> Fragility | None:
         return None
     labels, views = asked.labels, asked.pictures
     kept = ~forget[labels]
-
-    def turned(top: Ints | None, seen: list[Ints | None]) -> Mask:
-        if top is None:
-            return np.zeros(0, dtype=np.bool_)
-        known = kept & (top == labels)
-        wrong = [each[known] != labels[known] for each in seen if each is not None]
-        return np.any(wrong, axis=0) if wrong else np.zeros(int(known.sum()), dtype=np.bool_)
-
-    then, now = (
-        turned(asked.before, [view.before for view in views]),
-        turned(answers(asked.after), [view.after for view in views]),
-    )
-    shares = share_of(then), share_of(now)
+    now = _Turned(kept, labels, answers(asked.after), [view.after for view in views])
+    then = None
+    if asked.before is not None:
+        then = _Turned(kept, labels, asked.before, [view.before for view in views if view.before is not None])
     return Fragility(
         views=len(views),
-        images_before=len(then),
-        before=estimate(shares[0]),
-        images_after=len(now),
-        after=estimate(shares[1]),
-        difference=estimate(_apart(shares[1], shares[0])),
+        images_before=0 if then is None else int(then.known.sum()),
+        before=None if then is None else estimate(share_of(then.wrong[then.known])),
+        images_after=int(now.known.sum()),
+        after=estimate(share_of(now.wrong[now.known])),
+        difference=None if then is None else estimate(_more_fragile(then, now)),
     )
+
+
+class _Turned:
+    """Which kept images are recognised without change, and which some view turns wrong. Both (n,)."""
+
+    def __init__(self, kept: Mask, labels: Ints, top: Ints, views: Sequence[Ints]) -> None:
+        self.known: Mask = kept & (top == labels)
+        self.wrong: Mask = np.any([seen != labels for seen in views], axis=0)
+
+
+def _more_fragile(then: _Turned, now: _Turned) -> Estimate:
+    """How many more images are turned wrong than before, of those that are recognised both times."""
+    both = then.known & now.known
+    return paired_difference(then.wrong[both], now.wrong[both])
 
 
 def _change(before: Ints, after: Ints, labels: Ints) -> Change:

@@ -52,9 +52,7 @@ class Fragility(Record):
     before: EstimateRecord | None
     images_after: int
     after: EstimateRecord | None
-    difference: (
-        EstimateRecord | None
-    )  # after minus before; a little too wide, as it takes the images for different ones
+    difference: EstimateRecord | None  # after minus before, of images recognised without change both times
 
 
 class Undone(Record):
