@@ -93,7 +93,7 @@ MORE: dict[tuple[str, str], tuple[int, ...]] = {}
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("measure", "truth"), CASES)
 def test_every_interval_holds_the_truth_in_93_to_97_percent(measure, truth, n):
-    row = cover(measure, truth, n, 400 if "probe" in measure else 1000)
+    row = cover(measure, truth, n, 400 if "probe" in measure or "bits" in measure else 2000)
     if row is None:
         assert measure in ("4-shot probe", "16-shot probe")
         pytest.skip("too few images for this probe")

@@ -209,7 +209,7 @@ def accuracy_of_trials(right: Doubles, shown: float, classes: int) -> Estimate:
     over their means, of trials over theirs, and, as trials share images, of what their shots have in common: where
     a share `shown` of all images are shots, trials correlate by about as much. An image that is easy to recognise is
     also a good example, so the first and the last add up as if they always went together. Wilson's interval with
-    as many effective images, and Student's quantile.
+    as many effective images, and Student's quantile; images have two roles, so each counts as half a degree of freedom.
     """
     seen = ~np.isnan(right)
     often, images = seen.sum(axis=1), seen.any(axis=0)
@@ -223,10 +223,10 @@ def accuracy_of_trials(right: Doubles, shown: float, classes: int) -> Estimate:
     between = float(by_trial.var(ddof=1)) if trials > 1 else 0.0
     shots = max(0.0, between - noise / tested)
     common = shots * shown / (1 - shown)
-    variance = (math.sqrt(by_image.var(ddof=1) / n if n > 1 else 0.25) + math.sqrt(common)) ** 2 + between / trials
+    variance = (math.sqrt(by_image.var(ddof=1) / n if n > 1 else 0.25) + math.sqrt(common)) ** 2 + shots / trials
     spread = value * (1 - value)
     effective = spread / variance if variance > 0 and spread > 0 else n
-    return wilson(value, effective, float(student.ppf(1 - TAIL, max(1, n - classes))))
+    return wilson(value, effective, float(student.ppf(1 - TAIL, max(1.0, (n - classes) / 2))))
 
 
 def images_needed(found: Estimate, ceiling: float, images: int) -> int | None:
