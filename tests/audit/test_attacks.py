@@ -108,9 +108,9 @@ def test_undoing_is_whole_in_part_or_not_shown(found):
         rebuilt = found.rebuilt.model_copy(update={"rules": rules, "images": 300})
         return marks_of(attack_findings(found.model_copy(update={"rebuilt": rebuilt})))
 
-    assert undone(0.9, 8)["a caller who chooses label lists undoes it"] == "leak"
-    assert undone(0.5, None)["a caller who chooses label lists undoes it in part"] == "leak"
-    assert undone(0.05, None)["a caller who chooses label lists does not undo it"] == "ok"
+    assert undone(0.9, 8)["a caller who chooses label lists undoes the forgetting"] == "leak"
+    assert undone(0.5, None)["a caller who chooses label lists undoes the forgetting in part"] == "leak"
+    assert undone(0.05, None)["a caller who chooses label lists does not undo the forgetting"] == "ok"
     assert "unclear" in undone(0.14, None).values()
 
 

@@ -55,12 +55,13 @@ def _worst_case(found: AuditRecord) -> list[Finding]:
     if worst is None or worst.any.share is None:
         return []
     named = {"any without labelled images": worst.without_labels, "any of all": worst.any}
-    marks = [
-        compare_with(attack.by_chance + MARGIN, attack.share)
-        for attack in (*worst.attacks.values(), *named.values())
+    shares = [
+        (attack.share, attack.by_chance + MARGIN)
+        for attack in (worst.any, worst.without_labels, *worst.attacks.values())
         if attack.share is not None
     ]
-    mark = worst_of(marks)
+    mark = worst_of([compare_with(ceiling, share) for share, ceiling in shares])
+    share, ceiling = next(each for each in shares if compare_with(each[1], each[0]) == mark)
     words: dict[Mark, str] = {
         "ok": f"{len(worst.attacks)} attacks together recover no more forgotten images than chance",
         "leak": f"some of {len(worst.attacks)} attacks recover forgotten images",
@@ -68,7 +69,7 @@ def _worst_case(found: AuditRecord) -> list[Finding]:
     }
     best, most = max(worst.attacks.items(), key=lambda item: item[1].above_chance or 0.0)
     told = [_told(name, attack) for name, attack in (*named.items(), (f"most alone: {best}", most))]
-    more = how_many_more(mark, worst.any.share, worst.any.by_chance + MARGIN, worst.images)
+    more = how_many_more(mark, share, ceiling, worst.images)
     return [make_finding(mark, words[mark], f"{'; '.join(told)}; {worst.any.budget}{more}")]
 
 
@@ -84,9 +85,10 @@ def _rebuilt(found: AuditRecord) -> list[Finding]:
     share = EstimateRecord(value=back.value, low=back.low, high=back.high)
     mark = compare_with(ceiling, share)
     words: dict[Mark, str] = {
-        "ok": "a caller who chooses label lists does not undo it",
-        "leak": "a caller who chooses label lists undoes it" + ("" if undone.lists is not None else " in part"),
-        "unclear": "too few images to tell whether a caller who chooses label lists undoes it",
+        "ok": "a caller who chooses label lists does not undo the forgetting",
+        "leak": "a caller who chooses label lists undoes the forgetting"
+        + ("" if undone.lists is not None else " in part"),
+        "unclear": "too few images to tell whether a caller who chooses label lists undoes the forgetting",
     }
     old = f"accuracy as served {show_share(share)} from {lists} lists and {images} images whose plain answers are known"
     enough = "" if undone.lists is None else f"; {undone.lists} lists and {undone.images} images give 90 % of it back"
@@ -119,7 +121,7 @@ def _fragile(found: AuditRecord) -> list[Finding]:
         "unclear": "too few images to tell whether kept images are more fragile than before",
     }
     told = f"one of {fragile.views} views turns {show_share(fragile.after)} wrong, before {show_share(fragile.before)}"
-    return [make_finding(mark, words[mark], told)]
+    return [make_finding(mark, words[mark], f"{told}; of the same images {_points(fragile.difference)}")]
 
 
 def _lost(difference: EstimateRecord) -> Mark:

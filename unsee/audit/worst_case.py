@@ -1,8 +1,8 @@
 """The worst case over attacks: forgotten images that any of several attackers recovers.
 
 An attack is allowed a stated number of questions per image and of labelled images per class. What any of many attacks
-recovers rises by luck alone, so the same is computed with the class labels shuffled among the forgotten images: what is
-found then is chance, and probes are trained on the shuffled labels too.
+recovers rises by chance alone, so the same is computed with the class labels shuffled among the forgotten images;
+probes are trained on the shuffled labels, too.
 """
 
 from __future__ import annotations
