@@ -86,6 +86,11 @@ def test_answers_that_are_the_same_for_all_images_undo_nothing():
     assert found.from_labels.images is None
 
 
+def test_what_was_never_known_is_not_undone():
+    found = undo(dataclasses.replace(linear_client(hidden=False), old=0.2), as_is).from_answers  # one of five classes
+    assert (found.lists, found.images) == (None, None)
+
+
 def test_a_prompt_that_hides_nothing_is_undone_from_one_list_and_the_fewest_images():
     found = undo(linear_client(hidden=False), as_is).from_answers
     assert (found.lists, found.images) == (1, 20)

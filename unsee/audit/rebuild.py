@@ -21,7 +21,7 @@ from unsee.data.names import CIFAR10, CIFAR100, IMAGENET30
 from unsee.errors import InputError
 from unsee.images import Images
 from unsee.methods.serving import SERVING, Rule
-from unsee.metrics import answers
+from unsee.metrics import answers, near_chance
 from unsee.models.black_box import BoundImages, rebind
 from unsee.runs.audit_attacks_record import Rebuilt, RebuiltRule, Undone
 from unsee.seeds import stream
@@ -75,8 +75,8 @@ def undo(client: Client, rule: Rule) -> RebuiltRule:
     return RebuiltRule(
         rank={p: effective_rank(np.concatenate([known for known, _ in seen[:p]], axis=1)) for p in counts},
         explained={p: _explained(by_lists[p], client.features) for p in counts},
-        from_answers=_undone(found[0], client.old),
-        from_labels=_undone(found[1], client.old),
+        from_answers=_undone(found[0], client),
+        from_labels=_undone(found[1], client),
     )
 
 
@@ -168,8 +168,10 @@ def _explained(given: Kernels, features: tuple[Doubles, Doubles] | None) -> floa
     return None if features is None else explained(ridge(given, features[0])[0], features[1])
 
 
-def _undone(accuracy: dict[int, dict[int, float]], old: float) -> Undone:
+def _undone(accuracy: dict[int, dict[int, float]], client: Client) -> Undone:
+    """With the fewest questions that are enough; none are where the plain prompt could be guessing."""
+    guessing = near_chance(client.old, client.plain.shape[1], len(client.true))
     pairs = [(lists, n, share) for lists, by_images in accuracy.items() for n, share in by_images.items()]
-    enough = [(lists * n, n, lists) for lists, n, share in pairs if share >= ENOUGH * old]
+    enough = [(lists * n, n, lists) for lists, n, share in pairs if share >= ENOUGH * client.old and not guessing]
     _, images, lists = min(enough) if enough else (None, None, None)
     return Undone(accuracy=accuracy, lists=lists, images=images)
