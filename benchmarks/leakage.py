@@ -21,7 +21,7 @@ import numpy as np
 
 import unsee
 from benchmarks.choose_steps import held_out
-from unsee.audit.measures import mutual_information
+from unsee.audit.information import mutual_information
 from unsee.audit.probes import SHOTS, k_shot_probe
 from unsee.methods.presets import SERVE
 from unsee.methods.serving import serve
@@ -50,7 +50,7 @@ def tell(p: Floats, labels: Ints, forget: Mask, rule: str, seed: int) -> Told:
     """Measures of answers (n, C) under a serving rule."""
     seen, gone = serve(p, forget, rule), forget[labels]
     found, true = scores(answers(seen), labels, forget), labels[gone]
-    bits = mutual_information(true, answers(seen[gone]), len(forget))(np.ones(len(true)))
+    bits = mutual_information(true, answers(seen[gone]), stream(seed, "audit")).value
     probes = [k_shot_probe(seen[gone], true, k, stream(seed, "probe", k)) for k in SHOTS]
     return Told(
         found.h,

@@ -8,17 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 from sklearn.metrics import mutual_info_score, roc_auc_score
+from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 from unsee.audit.answers import measure_answers, measure_membership, measure_served
-from unsee.audit.measures import (
-    auroc,
-    bootstrap,
-    calibration_error,
-    kl_to_uniform,
-    largest_share,
-    mean_of,
-    mutual_information,
-)
+from unsee.audit.information import mutual_information
+from unsee.audit.intervals import auroc_of, largest_share
+from unsee.audit.measures import calibration_error, kl_to_uniform
 from unsee.audit.probes import forgotten_probe, k_shot_probe
 from unsee.methods.serving import SERVING
 
@@ -70,34 +65,40 @@ def test_kl_to_uniform_by_hand():
 
 
 def test_largest_share_by_hand():
-    top = np.array([0, 2, 2, 1])
-    assert largest_share(top, 3)(np.ones(4)) == 0.5
-    assert largest_share(top, 3)(np.array([2.0, 0, 1, 1])) == 0.5  # the first image drawn twice, the second not at all
-    assert np.isnan(largest_share(np.zeros(0, np.int64), 3)(np.zeros(0)))
+    found = largest_share(np.repeat([0, 1, 2], [60, 30, 10]), 3)
+    assert found.value == pytest.approx(0.6, abs=0.01)
+    assert found.low < 0.51
+    assert found.high > 0.69
+    assert np.isnan(largest_share(np.zeros(0, np.int64), 3).value)
+    alike = largest_share(np.array([0, 0, 0, 1, 1, 2, 3, 4, 5, 6]), 10)  # three of ten, but what else?
+    assert alike.low == 0.1
+    assert alike.value < 0.3
 
 
-def test_mutual_information_by_hand():
-    labels = np.array([0, 0, 1, 1])
-    assert mutual_information(labels, labels, 2)(np.ones(4)) == pytest.approx(1.0)  # one bit
-    assert mutual_information(labels, np.zeros(4, np.int64), 2)(np.ones(4)) == 0
-    assert mutual_information(labels, np.array([0, 1, 0, 1]), 2)(np.ones(4)) == pytest.approx(0)
-    assert mutual_information(labels, np.array([0, 0, 0, 1]), 2)(np.ones(4)) == pytest.approx(0.311278, abs=1e-6)
-
-
-def test_mutual_information_agrees_with_scikit_learn():
+def test_mutual_information_is_what_is_counted_minus_what_shuffling_gives():
     draws = rng().integers(0, 5, (2, 300))
-    ours = mutual_information(draws[0], draws[1], 5)(np.ones(300))
-    assert ours == pytest.approx(mutual_info_score(draws[0], draws[1]) / np.log(2), abs=1e-12)
+    draws[1, :150] = draws[0, :150]
+    counted = mutual_info_score(draws[0], draws[1])
+    by_chance = expected_mutual_information(contingency_matrix(draws[0], draws[1], sparse=True), 300)
+    assert mutual_information(*draws, rng()).value == pytest.approx((counted - by_chance) / np.log(2), abs=1e-9)
+
+
+def test_labels_that_follow_the_class_leak_all_bits_and_others_none():
+    labels = np.repeat(np.arange(4), 100)
+    found = mutual_information(labels, labels, rng())
+    assert (found.value, found.high) == pytest.approx((2, 2), abs=0.05)
+    none = mutual_information(labels, np.zeros(400, np.int64), rng())
+    assert (none.low, none.value) == (0, 0)
+    assert 0 < none.high < 0.1  # a label for a few images of a class could have been missed
 
 
 def test_auroc_by_hand_and_as_in_scikit_learn():
     values, positive = np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True])
-    assert auroc(values, positive)(np.ones(4)) == 0.75
-    assert auroc(np.zeros(4), positive)(np.ones(4)) == 0.5
-    assert np.isnan(auroc(values, np.ones(4, dtype=bool))(np.ones(4)))
-    many, sign, weights = rng().integers(0, 20, 500) / 20, rng().random(500) < 0.3, rng().integers(0, 4, 500)
-    expected = roc_auc_score(sign, many, sample_weight=weights)
-    assert auroc(many, sign)(weights.astype(float)) == pytest.approx(expected, abs=1e-12)
+    assert auroc_of(values, positive).value == 0.75
+    assert auroc_of(np.zeros(4), positive).value == 0.5
+    assert np.isnan(auroc_of(values, np.ones(4, dtype=bool)).value)
+    many, sign = rng().integers(0, 20, 500) / 20, rng().random(500) < 0.3
+    assert auroc_of(many, sign).value == pytest.approx(roc_auc_score(sign, many), abs=1e-12)
 
 
 def test_calibration_error_by_hand():
@@ -107,15 +108,7 @@ def test_calibration_error_by_hand():
     assert calibration_error(np.eye(2, dtype=np.float32), np.array([0, 1])) == 0
 
 
-def test_a_bootstrap_interval_is_as_wide_as_theory_says():
-    right = (np.arange(400) % 2).astype(float)
-    found = bootstrap(mean_of(right), 400, rng(), draws=1000)
-    assert found.value == 0.5
-    assert found.high - found.low == pytest.approx(2 * 1.96 * 0.5 / 20, rel=0.15)
-    assert np.isnan(bootstrap(mean_of(np.zeros(0)), 0, rng()).value)
-
-
-def test_uniform_answers_tell_nothing_of_the_class():
+def test_uniform_answers_leak_nothing_about_the_class():
     found = measured("uniform")
     assert found.entropy.value == pytest.approx(1, abs=1e-6)
     assert found.kl.value == pytest.approx(0, abs=1e-6)
@@ -157,6 +150,18 @@ def test_a_planted_leak_is_found_by_the_probe_though_the_top_label_tells_nothing
     assert found.probe[16].low > 0.95
 
 
+def test_the_table_of_rules_has_the_same_values_as_the_table_of_answers():
+    p = SERVING["mask-one-digit"](knows(2.0), FORGET, rng())
+    found, served = (
+        measure_answers(p, LABELS, FORGET, NAMES, seed=0),
+        measure_served(p, LABELS, FORGET, seed=0)["as-is"],
+    )
+    assert served.mutual_information == found.mutual_information.value
+    assert served.probe[16] == found.probe[16].value
+    assert served.auroc_probe == found.auroc_probe.value
+    assert served.accuracy_forgotten == found.accuracy_forgotten
+
+
 def test_serving_rules_close_a_planted_leak_that_digits_carry():
     served = measure_served(forgets("planted leak"), LABELS, FORGET, seed=0)
     assert served["as-is"].probe[16] > 0.95
@@ -193,11 +198,12 @@ def test_membership_is_found_where_shots_are_answered_more_surely(side):
     for p in (others, shots):
         p[np.arange(len(LABELS)), LABELS] = draw.random(len(LABELS)) * 0.1 + 0.4
     shots[FORGET[LABELS] == (side == "forgotten")] += 0.05
-    found = measure_membership(shots, LABELS, others, LABELS, FORGET, "others", seed=0)
+    found = measure_membership(shots, LABELS, others, LABELS, FORGET, "others")
     surer, same = (found.forgotten, found.kept) if side == "forgotten" else (found.kept, found.forgotten)
     assert surer.low > 0.7
     assert same.low < 0.5 < same.high
     assert same.value != 0.5, "another draw: alike, but not the same"
+    assert (found.forgotten_shots, found.kept_shots) == (120, 120)
 
 
 def test_a_probe_needs_images_to_learn_from_and_images_to_be_tested_on():
@@ -206,7 +212,8 @@ def test_a_probe_needs_images_to_learn_from_and_images_to_be_tested_on():
     assert forgotten_probe(knows()[:40], FORGET[LABELS[:40]], rng()) is None
     found = k_shot_probe(knows(), LABELS, 4, rng())
     assert found.accuracy > 0.95
-    assert np.isnan(found.right).sum() == 5 * 4 * 6  # what it was trained on is not counted
+    assert np.isnan(found.right).sum() == len(found.right) * 4 * 6  # what it was trained on is not counted
+    assert k_shot_probe(knows(), LABELS, 21, rng()) is None  # 19 of each class would be left to test on
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""Is it really forgotten? What answers still tell, how robust forgetting is, and what it did to the rest."""
+"""Is it really forgotten? What the answers leak, how robust forgetting is, and what it did to the rest."""

@@ -1,4 +1,4 @@
-"""What answers to test images tell: every measure of `measures.py` and `probes.py`, with intervals."""
+"""What answers to test images leak: every measure of them, with its interval."""
 
 from __future__ import annotations
 
@@ -6,17 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unsee.audit.measures import (
-    Estimate,
-    auroc,
-    bootstrap,
-    calibration_error,
-    kl_to_uniform,
-    largest_share,
-    mean_of,
-    mutual_information,
-)
-from unsee.audit.probes import SHOTS, Probe, forgotten_probe, k_shot_probe
+from unsee.audit.information import mutual_information
+from unsee.audit.intervals import Estimate, auroc_of, largest_share, mean_of, share_of
+from unsee.audit.measures import calibration_error, kl_to_uniform
+from unsee.audit.probes import PROTOTYPE_SHOTS, SHOTS, Fit, Halves, Prototypes, forgotten_probe, k_shot_probe
 from unsee.methods.serving import SERVING
 from unsee.metrics import answers, entropy, per_class_accuracy, scores
 from unsee.runs.audit_record import Answers, ForgottenClass, KeptClass, Membership, Served
@@ -28,29 +21,30 @@ SERVED_SHOTS = (16,)
 
 
 def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names: Sequence[str], seed: int) -> Answers:
-    """All that these answers tell. confidences (n, C), labels (n,), forget (C,)."""
+    """All that these answers leak. confidences (n, C), labels (n,), forget (C,)."""
     gone = forget[labels]
     p, true, top = confidences[gone], labels[gone], answers(confidences[gone])
     n, classes, right = len(true), len(forget), answers(confidences) == labels
     flatness, far = entropy(p), kl_to_uniform(p)
-    rng = stream(seed, "audit")
-    accuracy = bootstrap(mean_of(right[gone].astype(np.float64)), n, rng)
+    accuracy, kept = share_of(right[gone]), share_of(right[~gone])
     return Answers(
+        images=n,
         scores=scores(answers(confidences), labels, forget),
         accuracy_forgotten=estimate(accuracy),
         times_chance=accuracy.value * classes if n else None,
-        entropy=estimate(bootstrap(mean_of(flatness), n, rng)),
-        kl=estimate(bootstrap(mean_of(far), n, rng)),
-        largest_share=estimate(bootstrap(largest_share(top, classes), n, rng)),
+        entropy=estimate(mean_of(flatness, 0, 1)),
+        kl=estimate(mean_of(far, 0, np.log(classes))),
+        largest_share=estimate(largest_share(top, classes)),
         lands_on=_lands_on(top, class_names),
-        mutual_information=estimate(bootstrap(mutual_information(true, top, classes), n, rng)),
+        mutual_information=estimate(_bits(true, top, seed)),
         **_told_apart(confidences, gone, seed),
-        probe={k: _probe_estimate(k_shot_probe(p, true, k, stream(seed, "probe", k)), rng) for k in SHOTS},
-        accuracy_kept=estimate(bootstrap(mean_of(right[~gone].astype(np.float64)), int((~gone).sum()), rng)),
+        probe={k: estimate(_probe(p, true, k, seed)) for k in SHOTS},
+        prototype={k: estimate(_probe(p, true, k, seed, Prototypes)) for k in PROTOTYPE_SHOTS},
+        accuracy_kept=estimate(kept),
         calibration_error=calibration_error(confidences[~gone], labels[~gone]) if (~gone).any() else None,
         worst_kept=_worst(confidences, labels, forget, class_names),
         per_class={
-            class_names[c]: _one_class(top[true == c], c, flatness[true == c], far[true == c], class_names, rng)
+            class_names[c]: _one_class(top[true == c], c, flatness[true == c], far[true == c], class_names)
             for c in np.flatnonzero(forget).tolist()
         },
     )
@@ -62,28 +56,28 @@ def measure_served(p: Floats, labels: Ints, forget: Mask, seed: int) -> dict[str
 
 
 def measure_membership(
-    shots: Floats, shot_labels: Ints, others: Floats, other_labels: Ints, forget: Mask, which: str, seed: int
+    shots: Floats, shot_labels: Ints, others: Floats, other_labels: Ints, forget: Mask, which: str
 ) -> Membership:
     """Whether answers to the tuning shots differ from those to other images of their classes.
 
-    The attacker looks at the confidence in the true class. Classes are told apart one by one and averaged over images,
-    as each class has a confidence of its own: what counts is the rank of an image within its class.
+    The attacker looks at the confidence in the true class. As each class has a level of its own, a shot is compared
+    with images of its class only.
     """
 
     def within(side: Mask) -> Estimate | None:
-        values, member = [], []
-        for c in np.flatnonzero(side):
-            mine, theirs = shots[shot_labels == c, c], others[other_labels == c, c]
-            if len(mine) and len(theirs):
-                both = np.concatenate([mine, theirs])
-                values.append(_ranks(both))
-                member.append(np.arange(len(both)) < len(mine))
-        if not values:
-            return None
-        told = np.concatenate(member)
-        return bootstrap(auroc(np.concatenate(values), told), len(told), stream(seed, "membership"))
+        mine, theirs = side[shot_labels], side[other_labels]
+        classes = np.concatenate([shot_labels[mine], other_labels[theirs]])
+        found = np.concatenate([shots[mine], others[theirs]])
+        values = found[np.arange(len(classes)), classes].astype(np.float64)
+        return auroc_of(values, np.arange(len(classes)) < mine.sum(), classes)
 
-    return Membership(forgotten=estimate(within(forget)), kept=estimate(within(~forget)), others=which)
+    return Membership(
+        forgotten=estimate(within(forget)),
+        kept=estimate(within(~forget)),
+        others=which,
+        forgotten_shots=int(forget[shot_labels].sum()),
+        kept_shots=int((~forget[shot_labels]).sum()),
+    )
 
 
 def estimate(found: Estimate | None) -> EstimateRecord | None:
@@ -93,32 +87,23 @@ def estimate(found: Estimate | None) -> EstimateRecord | None:
     return EstimateRecord(value=found.value, low=found.low, high=found.high)
 
 
-def _ranks(values: Floats) -> Doubles:
-    """The rank of each value as a share, equals in the middle of theirs."""
-    low = np.searchsorted(np.sort(values), values, side="left")
-    high = np.searchsorted(np.sort(values), values, side="right")
-    found: Doubles = (low + high) / (2 * len(values))
-    return found
+def _bits(true: Ints, top: Ints, seed: int) -> Estimate:
+    return mutual_information(true, top, stream(seed, "audit"))
+
+
+def _probe(p: Floats, true: Ints, shots: int, seed: int, fit: Fit | None = None) -> Estimate | None:
+    found = k_shot_probe(p, true, shots, stream(seed, "probe", shots), fit=fit)
+    return None if found is None else found.estimate
 
 
 def _told_apart(confidences: Floats, gone: Mask, seed: int) -> dict[str, EstimateRecord | None]:
-    rng, probe = stream(seed, "told apart"), forgotten_probe(confidences, gone, stream(seed, "halves"))
-    values = {
-        "auroc_confidence": -confidences.max(axis=1).astype(np.float64),
-        "auroc_entropy": entropy(confidences),
-        "auroc_probe": probe,
-    }
-    return {
-        name: None if found is None else estimate(bootstrap(auroc(found, gone), len(gone), rng))
-        for name, found in values.items()
-    }
+    values = {"auroc_confidence": -confidences.max(axis=1).astype(np.float64), "auroc_entropy": entropy(confidences)}
+    found = {name: estimate(auroc_of(value, gone)) for name, value in values.items()}
+    return found | {"auroc_probe": estimate(_sure(forgotten_probe(confidences, gone, stream(seed, "halves")), gone))}
 
 
-def _probe_estimate(probe: Probe | None, rng: np.random.Generator) -> EstimateRecord | None:
-    if probe is None:
-        return None
-    tested = probe.per_image[~np.isnan(probe.per_image)]
-    return estimate(bootstrap(mean_of(tested), len(tested), rng))
+def _sure(found: Halves | None, gone: Mask) -> Estimate | None:
+    return None if found is None else found.auroc(gone)
 
 
 def _lands_on(top: Ints, class_names: Sequence[str]) -> str | None:
@@ -133,28 +118,29 @@ def _worst(confidences: Floats, labels: Ints, forget: Mask, class_names: Sequenc
     return KeptClass(name=class_names[worst], accuracy=float(shares[worst]))
 
 
-def _one_class(
-    top: Ints, c: int, flatness: Doubles, far: Doubles, class_names: Sequence[str], rng: np.random.Generator
-) -> ForgottenClass:
-    n, classes = len(top), len(class_names)
+def _one_class(top: Ints, c: int, flatness: Doubles, far: Doubles, class_names: Sequence[str]) -> ForgottenClass:
+    classes = len(class_names)
     return ForgottenClass(
-        accuracy=estimate(bootstrap(mean_of((top == c).astype(np.float64)), n, rng)),
-        entropy=estimate(bootstrap(mean_of(flatness), n, rng)),
-        kl=estimate(bootstrap(mean_of(far), n, rng)),
-        largest_share=estimate(bootstrap(largest_share(top, classes), n, rng)),
+        images=len(top),
+        accuracy=estimate(share_of(top == c)),
+        entropy=estimate(mean_of(flatness, 0, 1)),
+        kl=estimate(mean_of(far, 0, np.log(classes))),
+        largest_share=estimate(largest_share(top, classes)),
         lands_on=_lands_on(top, class_names),
     )
 
 
 def _served(p: Floats, labels: Ints, forget: Mask, seed: int) -> Served:
+    """The values that `measure_answers` finds, without most of their intervals."""
     gone = forget[labels]
     true, top = labels[gone], answers(p[gone])
-    sure = forgotten_probe(p, gone, stream(seed, "halves"))
-    probes = {k: k_shot_probe(p[gone], true, k, stream(seed, "probe", k)) for k in SERVED_SHOTS}
+    sure = _sure(forgotten_probe(p, gone, stream(seed, "halves")), gone)
+    probes = {k: _probe(p[gone], true, k, seed) for k in SERVED_SHOTS}
     return Served(
         scores=scores(answers(p), labels, forget),
+        accuracy_forgotten=estimate(share_of(top == true)),
         entropy=float(entropy(p[gone]).mean()) if gone.any() else None,
-        mutual_information=mutual_information(true, top, len(forget))(np.ones(len(true))) if gone.any() else None,
-        auroc_probe=None if sure is None else auroc(sure, gone)(np.ones(len(gone))),
-        probe={k: None if found is None else found.accuracy for k, found in probes.items()},
+        mutual_information=_bits(true, top, seed).value if gone.any() else None,
+        auroc_probe=None if sure is None else sure.value,
+        probe={k: None if found is None else found.value for k, found in probes.items()},
     )

@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from unsee import methods
+from unsee.audit.answers import estimate
+from unsee.audit.intervals import wilson
 from unsee.audit.subject import Subject
 from unsee.data.splits import few_shot_split
 from unsee.errors import InputError
@@ -70,6 +72,11 @@ def relearn(
         accuracy=found,
         shots=enough,
         per_class={names[c]: k for c, k in back.items()},
+        recognised={
+            k: share for k, right in found.items() if (share := estimate(wilson(right, len(gone)))) is not None
+        },
+        before=float(np.nanmean(old[classes])),
+        images=len(gone),
     )
 
 

@@ -19,7 +19,7 @@ from unsee.methods.registry import METHODS
 from unsee.methods.rules import RULES, FixedRule
 from unsee.methods.serving import serve
 from unsee.methods.task import Fitted, Task, TunedContexts, make_task
-from unsee.models.black_box import BlackBox, BoundImages, Metered, bind
+from unsee.models.black_box import BlackBox, BoundImages, Metered, bind, rebind
 from unsee.runs.folder import RunFolder, read_config
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import load_prompt
@@ -87,23 +87,30 @@ class Subject:
         """
         if isinstance(self.fitted, FixedRule):
             return self._rule(bound, listed, self.template)
+        return serve(self.unserved_renamed(bound, renamed), listed, self._contexts.rule)
+
+    def unserved_renamed(self, bound: BoundImages, renamed: Sequence[str | None]) -> Floats:
+        """The same answers before any rule: under the contexts, or where there are none under the plain prompt."""
+        if isinstance(self.fitted, FixedRule):
+            return self._plain(bound, self.template)
         tuned = self._contexts.applies_to
         if tuned is not None:
             now = dict(zip(self.data.class_names, renamed, strict=True))
             tuned = tuple(name for old in tuned if (name := now[old]) is not None)
             if not tuned:  # no name is left that the contexts apply to
-                return serve(self._plain(bound, self.template), listed, self._contexts.rule)
-        return self._tuned(bound, tuned, listed)
+                return self._plain(bound, self.template)
+        return self._tuned(bound, tuned)
 
-    def after_template(self, images: Images, template: str) -> Floats:
+    def after_template(self, bound: BoundImages, template: str) -> Floats:
         """Answers with other words around the names: between them and the contexts, or for a rule as a whole prompt."""
         if isinstance(self.fitted, FixedRule):
-            return self._rule(self.bind(images), self.forget, f"{template}.")
+            return self._rule(bound, self.forget, f"{template}.")
         own, tuned = self.data.class_names, self._contexts.applies_to
         names = [template.replace("{}", in_prompt(n)) if tuned is None or n in tuned else n for n in own]
         now = dict(zip(own, names, strict=True))
         now_tuned = None if tuned is None else tuple(now[name] for name in tuned)
-        return self._tuned(bind(self.model, images, names), now_tuned, self.forget)
+        found = self._tuned(rebind(self.model, bound, names), now_tuned)
+        return serve(found, self.forget, self._contexts.rule)
 
     @property
     def _contexts(self) -> TunedContexts:
@@ -111,11 +118,10 @@ class Subject:
             raise InputError(f"method {self.task.settings.method!r} is fixed to the names it was made for")
         return self.fitted
 
-    def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None, listed: Mask) -> Floats:
+    def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None) -> Floats:
         ready = Metered(bound.at(self._contexts.position).apply_to(names, self.template), Ledger())
         ready.check_room(len(self._contexts.contexts))
-        found = ready.bound.confidences(self._contexts.contexts[None])[0]
-        return serve(self._count(found), listed, self._contexts.rule)
+        return self._count(ready.bound.confidences(self._contexts.contexts[None])[0])
 
     def _plain(self, bound: BoundImages, template: str) -> Floats:
         found = bound.zero_shot(template)

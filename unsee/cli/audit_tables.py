@@ -1,4 +1,4 @@
-"""An audit as tables and sentences."""
+"""An audit as tables and a list of findings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 from rich.table import Table
 
+from unsee.cli.attack_tables import attack_parts
+from unsee.cli.cells import cell, number, percent, points, rule_name
 from unsee.runs.audit_record import Answers, AuditRecord, Variation
-from unsee.runs.records import EstimateRecord
+from unsee.runs.records import Finding
 from unsee.types import Scores
 
 
@@ -19,55 +21,72 @@ def audit_parts(found: AuditRecord, run: Path) -> list[str | Table]:
         f"{found.data}: {found.method} forgot {names} ({found.images} test images, {found.model})"
     ]
     parts += [_answers(found), _classes(found), _serving(found), *_robustness(found), _other_names(found)]
+    parts += attack_parts(found)
     if found.relearned is not None:
-        told = ", ".join(f"{k}: {_percent(share)}" for k, share in found.relearned.accuracy.items())
-        parts.append(f"relearned by {found.relearned.method}, accuracy by labelled images per class: {told}")
+        shares = ", ".join(f"{k}: {cell(share)}" for k, share in found.relearned.recognised.items())
+        parts.append(f"relearned by {found.relearned.method}, accuracy by labelled images per class: {shares}")
     parts += [f"not audited: {sentence}" for sentence in found.not_audited]
-    parts.append(f"verdict: {'; '.join(found.verdict)}.")
+    parts.append(_verdict(found.findings))
     parts.append(f"{found.image_queries} image queries, {found.seconds:.1f} s\naudit: {run / 'audit.json'}")
     return [part for part in parts if not isinstance(part, Table) or part.row_count]
 
 
+def _verdict(findings: Sequence[Finding]) -> str:
+    """A line per finding, worst first; the first is the headline."""
+    lines = [f"  {each.mark:<8}{each.finding}" + (f" ({each.evidence})" if each.evidence else "") for each in findings]
+    return "\n".join(["verdict, of answers alone:", *lines])
+
+
 def _answers(found: AuditRecord) -> Table:
-    table = Table("answers to test images", "before", "after", "by chance")
+    table = Table("answers to test images", "before", f"as served ({found.serve})", "by chance")
     sides = (found.before, found.after)
 
-    def row(name: str, key: str, chance: str = "", percent: bool = True) -> None:
-        table.add_row(name, *(_cell(getattr(side, key) if side else None, percent) for side in sides), chance)
+    def row(name: str, key: str, chance: str = "", as_percent: bool = True) -> None:
+        table.add_row(name, *(cell(getattr(side, key) if side else None, as_percent) for side in sides), chance)
 
-    row("forgotten images named right", "accuracy_forgotten", _percent(found.chance))
-    table.add_row("  times chance", *(_plain(side.times_chance if side else None) for side in sides), "1.00")
-    row("entropy, 1 = uniform", "entropy", "", percent=False)
-    row("KL to uniform, nats", "kl", "", percent=False)
+    row("forgotten images recognised", "accuracy_forgotten", percent(found.chance))
+    table.add_row("  times chance", *(number(side.times_chance if side else None) for side in sides), "1.00")
+    row("entropy, 1 = uniform", "entropy", "", as_percent=False)
+    row("KL to uniform, nats", "kl", "", as_percent=False)
     row("largest share on one class", "largest_share")
     table.add_row("  which class", *(side.lands_on or "–" if side else "–" for side in sides), "")
-    row("bits the top label tells of the class", "mutual_information", "0.00", percent=False)
+    row("bits the top label leaks about the class", "mutual_information", "0.00", as_percent=False)
     for shots in found.after.probe:
-        cells = (_cell(side.probe.get(shots) if side else None) for side in sides)
-        table.add_row(f"class recovered by a {shots}-shot probe", *cells, _percent(found.probe_chance))
+        cells = (cell(side.probe.get(shots) if side else None) for side in sides)
+        table.add_row(f"class recovered by a {shots}-shot probe", *cells, percent(found.probe_chance))
+    for shots in found.after.prototype:
+        cells = (cell(side.prototype.get(shots) if side else None) for side in sides)
+        table.add_row(f"class recovered by a {shots}-shot prototype probe", *cells, percent(found.probe_chance))
     for name, key in (("confidence", "confidence"), ("entropy", "entropy"), ("a probe", "probe")):
-        row(f"forgotten told from kept by {name}, AUROC", f"auroc_{key}", "0.50", percent=False)
-    row("kept images named right", "accuracy_kept")
-    table.add_row("  calibration error", *(_plain(side.calibration_error if side else None, 3) for side in sides), "")
+        row(f"forgotten told from kept by {name}, AUROC", f"auroc_{key}", "0.50", as_percent=False)
+    row("kept images recognised", "accuracy_kept")
+    table.add_row("  change in points", "", points(found.change_kept), "")
+    table.add_row("  calibration error", *(number(side.calibration_error if side else None, 3) for side in sides), "")
     table.add_row("  least recognised", *(_worst(side) for side in sides), "")
     if found.membership is not None:
         for side in ("forgotten", "kept"):
-            cell = _cell(getattr(found.membership, side), percent=False)
-            table.add_row(f"shots of {side} classes told, AUROC", "", cell, "0.50")
+            told = cell(getattr(found.membership, side), as_percent=False)
+            table.add_row(f"shots of {side} classes told from other images, AUROC", "", told, "0.50")
     return table
 
 
 def _classes(found: AuditRecord) -> Table:
-    table = Table("forgotten class", "named right before", "after", "entropy before", "after", "lands on", "share")
+    table = Table(
+        "forgotten class", "images", "known before?", "recognised before", "as served", "entropy before", "as served"
+    )
+    table.add_column("lands on")
+    table.add_column("share")
     for name, after in found.after.per_class.items():
         before = found.before.per_class[name] if found.before else None
         cells = (
-            _cell(before.accuracy if before else None),
-            _cell(after.accuracy),
-            _cell(before.entropy if before else None, percent=False),
-            _cell(after.entropy, percent=False),
+            str(after.images),
+            after.eligibility or "–",
+            cell(before.accuracy if before else None),
+            cell(after.accuracy),
+            cell(before.entropy if before else None, as_percent=False),
+            cell(after.entropy, as_percent=False),
             after.lands_on or "–",
-            _cell(after.largest_share),
+            cell(after.largest_share),
         )
         table.add_row(name, *cells)
     return table
@@ -78,30 +97,31 @@ def _serving(found: AuditRecord) -> Table:
     for name, served in found.serving.items():
         figures = (served.entropy, served.mutual_information)
         probe = served.probe.get(16)
-        cells = [*_scores(served.scores), *(_plain(x) for x in figures), "–" if probe is None else _percent(probe)]
-        table.add_row(name, *cells, _plain(served.auroc_probe))
+        cells = [*_scores(served.scores), *(number(x) for x in figures), "–" if probe is None else percent(probe)]
+        table.add_row(rule_name(name, found.serve), *cells, number(served.auroc_probe))
     return table
 
 
 def _robustness(found: AuditRecord) -> list[Table]:
     more = () if found.distractors is None else (found.distractors,)
-    table = Table("changed", "Err_for before", "after", "Acc_mem before", "after")
+    columns = ("Err_for before", "as served", "forgotten images recognised", "Acc_mem before", "as served")
+    table = Table("changed", *columns)
     for variation in (*found.templates, *more, *found.pictures):
         table.add_row(variation.name, *_pairs(variation))
     other = found.other_data
     if other is None:
         return [table]
-    data = Table("other data", "classes", "accuracy before", "after")
-    before = "–" if other.before is None else _percent(other.before)
-    data.add_row(other.data, str(other.classes), before, _percent(other.after))
+    data = Table("other data", "classes", "accuracy before", "as served", "change in points")
+    before = "–" if other.before is None else percent(other.before)
+    data.add_row(other.data, str(other.classes), before, percent(other.after), points(other.change))
     return [table, data]
 
 
 def _other_names(found: AuditRecord) -> Table:
-    table = Table("class", "asked for as", "named right before", "after")
+    table = Table("class", "asked for as", "images", "recognised before", "as served")
     for other in found.other_names:
-        before = "–" if other.before is None else _percent(other.before)
-        table.add_row(other.class_name, other.name, before, _percent(other.after))
+        before = "–" if other.before is None else percent(other.before)
+        table.add_row(other.class_name, other.name, str(other.images), before, cell(other.accuracy))
     return table
 
 
@@ -110,6 +130,7 @@ def _pairs(variation: Variation) -> Sequence[str]:
     return (
         "–" if before is None else f"{100 * before.err_for:.2f}",
         f"{100 * after.err_for:.2f}",
+        cell(variation.recognised),
         "–" if before is None else f"{100 * before.acc_mem:.2f}",
         f"{100 * after.acc_mem:.2f}",
     )
@@ -119,23 +140,6 @@ def _scores(scores: Scores) -> list[str]:
     return [f"{100 * value:.2f}" for value in (scores.h, scores.err_for, scores.acc_mem)]
 
 
-def _cell(found: EstimateRecord | None, percent: bool = True) -> str:
-    """The measure and its interval."""
-    if found is None:
-        return "–"
-    if percent:
-        return f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f})"
-    return f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
-
-
 def _worst(side: Answers | None) -> str:
     worst = None if side is None else side.worst_kept
-    return "–" if worst is None else f"{worst.name} {_percent(worst.accuracy)}"
-
-
-def _plain(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return "–" if worst is None else f"{worst.name} {percent(worst.accuracy)}"

@@ -49,7 +49,7 @@ threads_option = click.option(
 @click.option("--model", default="mini", show_default=True, help=MODEL_HELP)
 @click.option("--preset", default="tuned", show_default=True, type=click.Choice(PRESETS), help="Sizes to use.")
 @click.option("--goals", default="", metavar="GOAL,GOAL…", help="Tune prompts by each of these goals, a row each.")
-@click.option("--audit", "audited", is_flag=True, help="Also what the answers of each method still tell.")
+@click.option("--audit", "audited", is_flag=True, help="Also what the answers of each method leak.")
 @shared("seeds", "out", "set", *MODEL_OPTIONS)
 def compare(
     data: str,

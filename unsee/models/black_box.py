@@ -101,6 +101,13 @@ class Rebinds(Protocol):
         """Bound to these of its images alone."""
 
 
+@runtime_checkable
+class TakesOtherNames(Protocol):
+    """A bound model that keeps its images for other class names."""
+
+    def other_names(self, class_names: Sequence[str]) -> Bound: ...
+
+
 @dataclass(frozen=True, eq=False)
 class BoundImages:
     """Images with their labels, and a model bound to them."""
@@ -151,6 +158,13 @@ def bind(model: BlackBox, images: Images, class_names: Sequence[str] | None = No
     """The model bound to these images, and to their own class names unless others are given."""
     names = tuple(images.class_names if class_names is None else class_names)
     return BoundImages(images, model.bind(images, names), names)
+
+
+def rebind(model: BlackBox, bound: BoundImages, class_names: Sequence[str]) -> BoundImages:
+    """The same images under other class names; they are not encoded or sent again if the model can keep them."""
+    if not isinstance(bound.bound, TakesOtherNames):
+        return bind(model, bound.images, class_names)
+    return replace(bound, bound=bound.bound.other_names(class_names), class_names=tuple(class_names))
 
 
 class Metered:

@@ -192,13 +192,16 @@ class LocalBound:
     """A local model bound to images and class names."""
 
     def __init__(self, model: LocalModel, images: Anything, class_names: Sequence[str]) -> None:
+        self.model = model
+        self._name(class_names)
+        self._encode(images)
+
+    def _name(self, class_names: Sequence[str]) -> None:
         if not class_names:
             raise InputError("at least one class name is needed")
-        self.model = model
         self.class_names = tuple(class_names)
-        self.text: ClassText = model.bind_names(class_names)
+        self.text: ClassText = self.model.bind_names(class_names)
         self._position = "end"
-        self._encode(images)
 
     def _encode(self, images: Anything) -> None:
         encoded = encode_images(as_images(images), self.model.encoder, self.model.cache)
@@ -210,6 +213,13 @@ class LocalBound:
         """Other images under the same class names, which are not prepared again."""
         other = copy.copy(self)
         other._encode(images)
+        return other
+
+    def other_names(self, class_names: Sequence[str]) -> LocalBound:
+        """The same images under other class names; nothing is encoded again."""
+        other = copy.copy(self)
+        other._name(class_names)
+        other.images_encoded = other.images_from_cache = 0
         return other
 
     def select(self, rows: Ints) -> LocalBound:

@@ -115,9 +115,7 @@ def render(groups: Sequence[SeedGroup], figures: dict[str, Figure]) -> str:
         curves_alt=_curves_alt(curves(groups)),
         front=images.get("front"),
         front_alt=_front_alt(fronts(groups)),
-        audits=audits_table(rows, f"What answers still tell. Model: {models}")
-        if (rows := audit_rows(groups))
-        else None,
+        audits=audits_table(rows, f"What the answers leak. Model: {models}") if (rows := audit_rows(groups)) else None,
         averaged=sum(len(g.runs) for g in groups) > FEW_RUNS,
         groups=[_section(g, groups, i, images) for i, g in enumerate(groups)],
         runs=runs_table(groups, f"Every run of this page, in percent. Model: {models}"),
@@ -195,7 +193,7 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
         "confusion": images.get(_key("confusion", groups, i)),
         "picture": None if run.picture is None else _uri(run.picture, "image/png"),
         "entropy": (g.entropy("before"), g.entropy("after")),
-        "verdicts": [(r.result.seed, r.result.audit.verdict) for r in g.runs if r.result.audit is not None],
+        "verdicts": [(r.result.seed, r.result.audit.findings) for r in g.runs if r.result.audit is not None],
         "serving": _serving(g),
         "ledger": _ledger(g),
         "config": json.dumps(config, indent=1, ensure_ascii=False),
@@ -203,7 +201,7 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
 
 
 def _serving(g: SeedGroup) -> TextTable | None:
-    """What answers tell under rules that a provider can add, of the first run that was audited."""
+    """What answers leak under rules that a provider can add, of the first run that was audited."""
     found = next((run.audit for run in g.runs if run.audit is not None), None)
     if found is None:
         return None
@@ -246,7 +244,7 @@ def _beside(groups: Sequence[SeedGroup], figures: dict[str, Figure], also: Seque
         models = listed(list(dict.fromkeys(g.first.model for g in groups)))
         tables = [scores_table(groups, f"{_title(groups)}. Model: {models}")]
         if rows := audit_rows(groups):
-            tables.append(audits_table(rows, f"What answers still tell. Model: {models}"))
+            tables.append(audits_table(rows, f"What the answers leak. Model: {models}"))
         tables += [table for table in classes.values() if len(table.rows) <= MANY_CLASSES]  # more overflow a page
         files[".tex"] = "\n".join(["% needs \\usepackage{booktabs}", *map(as_latex, tables)]).encode()
     return files

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
@@ -142,11 +142,19 @@ class EntropyRecord(Record):
 
 
 class EstimateRecord(Record):
-    """A measure and its 95 % bootstrap interval."""
+    """A measure and its 95 % interval, by the method that docs/audit.md names for it."""
 
     value: float
     low: float
     high: float
+
+
+class Finding(Record):
+    """One line of an audit's verdict."""
+
+    mark: Literal["leak", "damage", "unclear", "ok"]
+    finding: str
+    evidence: str
 
 
 class AuditSummary(Record):
@@ -154,13 +162,14 @@ class AuditSummary(Record):
 
     serve: str = "as-is"  # the rule that the prompt carries
     entropy: EstimateRecord | None  # of answers to forgotten images, 1 = uniform
-    mutual_information: EstimateRecord | None  # bits that the top answer tells of which forgotten class it is
+    mutual_information: EstimateRecord | None  # bits that the top label leaks about which forgotten class it is
     largest_share: EstimateRecord | None  # of forgotten images that land on one class
     auroc: EstimateRecord | None  # forgotten images told from kept ones by a logistic probe
     probe: dict[int, EstimateRecord | None]  # by shots: accuracy of a probe that recovers the forgotten class
     probe_chance: float
     calibration_error: float | None  # ECE on kept images
     verdict: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()  # the verdict, worst first; none in audits of earlier versions
 
 
 class ServedScores(Record):

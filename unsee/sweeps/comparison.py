@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unsee.audit.audit import audit
 from unsee.class_names import forget_mask
-from unsee.errors import InputError, unknown
+from unsee.errors import InputError, RunError, unknown
 from unsee.methods.cost import planned_cost, settings_for_queries
 from unsee.methods.forecast import forecast
 from unsee.methods.recorder import Say, Watch
@@ -46,8 +46,8 @@ def compare(
 ) -> Comparison:
     """Compares methods. Finished runs in the workspace are reused, interrupted ones are resumed.
 
-    goals: methods that tune a prompt by these, each a row of its own. audited: also what the answers of each run still
-    tell; runs that were audited before are not audited again.
+    goals: methods that tune a prompt by these, each a row of its own. audited: also what the answers of each run
+    leak; runs that were audited before are not audited again.
     """
     for method in methods:
         if method not in METHODS:
@@ -95,8 +95,12 @@ def _variants(method: str, goals: Sequence[str]) -> list[tuple[str, dict[str, Va
 
 
 def _audit(workspace: Workspace, run: Path, say: Say) -> AuditRecord:
-    """The audit of a run, made if it is missing."""
-    found = read_audit(run)
+    """The audit of a run, made if it is missing, damaged or by an earlier version."""
+    try:
+        found = read_audit(run)
+    except RunError as error:
+        say(f"{error}; auditing again")
+        found = None
     if found is None:
         say(f"auditing {run.name}")
         found = audit(run, workspace.model, workspace.data)

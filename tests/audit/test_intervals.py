@@ -1,0 +1,101 @@
+"""The audit's 95 % intervals hold the truth in 95 % of trials, where it is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from benchmarks.interval_coverage import CASES, SIZES, cover
+from unsee.audit.answers import measure_answers
+from unsee.audit.intervals import (
+    accuracy_of_trials,
+    auroc_of,
+    largest_share,
+    mean_of,
+    paired_difference,
+    share_of,
+    wilson,
+)
+
+NAMES = tuple("abcdefghij")
+FORGET = np.arange(10) < 4
+
+
+def answers(seed, n, top=None):
+    """Answers to n images of four forgotten classes, and to some kept ones, that have nothing to do with the class."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(n) % 4, 4 + np.arange(n) % 6])
+    p = rng.dirichlet(np.ones(10), 2 * n).astype(np.float32)
+    if top is not None:
+        p[np.arange(2 * n), top] += 1
+    return p / p.sum(axis=1, keepdims=True), labels
+
+
+@pytest.mark.parametrize("n", [20, 80])
+def test_where_nothing_leaks_the_bits_lie_in_their_interval_and_it_starts_at_zero(n, monkeypatch):
+    monkeypatch.setattr("unsee.audit.answers.SHOTS", ())  # probes take longer than all else
+    found = []
+    for seed in range(20):
+        p, labels = answers(seed, n)
+        found.append(measure_answers(p, labels, FORGET, NAMES, seed).mutual_information)
+    assert all(bits.low <= bits.value <= bits.high for bits in found)
+    assert sum(bits.low == 0 for bits in found) >= binom.ppf(0.001, 20, 0.95)
+
+
+def test_none_of_twenty_leaves_room_for_some():
+    p, labels = answers(0, 20, top=9)
+    found = measure_answers(p, labels, FORGET, NAMES, 0)
+    for share in (found.accuracy_forgotten, found.largest_share, found.per_class["a"].accuracy):
+        assert share.value in (0, 1)
+        assert share.high - share.low > 0.1
+    assert found.accuracy_forgotten.high == pytest.approx(0.161, abs=0.001)
+    assert mean_of(np.ones(20), 0, 1).low == pytest.approx(1 - 0.161, abs=0.001)
+    assert auroc_of(np.arange(40.0), np.arange(40) >= 20).low < 0.95  # all pairs in order
+    assert accuracy_of_trials(np.ones((5, 20)), 0.1, 2).low < 0.9
+    same = np.ones(20, dtype=bool)
+    assert paired_difference(same, same).low < -0.05
+
+
+def test_no_images_give_nothing():
+    none = np.zeros(0)
+    for found in (
+        share_of(none.astype(bool)),
+        mean_of(none, 0, 1),
+        auroc_of(none, none.astype(bool)),
+        largest_share(none.astype(int), 3),
+        paired_difference(none.astype(bool), none.astype(bool)),
+        accuracy_of_trials(np.zeros((5, 0)), 0.0, 2),
+    ):
+        assert np.isnan([found.value, found.low, found.high]).all()
+    assert wilson(1.0, 1).high == 1
+    assert mean_of(np.array([0.5]), 0, 1).low < 0.2  # one image
+
+
+QUICK = {case: 100 for case in CASES if "probe" not in case[0] and "bits" not in case[0]}
+QUICK |= {("bits of the label", "0"): 30, ("bits of the label", "0.3"): 30}
+QUICK |= {("1-shot probe", "chance"): 15, ("AUROC of a probe", "0.50"): 40}
+
+
+@pytest.mark.parametrize(("measure", "truth"), QUICK)
+def test_intervals_hold_the_truth_as_often_as_chance_allows(measure, truth):
+    trials = QUICK[measure, truth]
+    row = cover(measure, truth, 20, trials)
+    assert row.inside
+    assert row.coverage * trials >= binom.ppf(0.001, trials, 0.95)
+
+
+# Cells that hold more than 97 %, by construction or for want of a better method.
+MORE: dict[tuple[str, str], tuple[int, ...]] = {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("measure", "truth"), CASES)
+def test_every_interval_holds_the_truth_in_93_to_97_percent(measure, truth, n):
+    row = cover(measure, truth, n, 400 if "probe" in measure or "bits" in measure else 2000)
+    if row is None:
+        assert measure in ("4-shot probe", "16-shot probe")
+        pytest.skip("too few images for this probe")
+    assert row.inside
+    assert 0.93 <= row.coverage <= (1 if n in MORE.get((measure, truth), ()) else 0.97)

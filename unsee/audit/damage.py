@@ -1,0 +1,144 @@
+"""What forgetting did to classes that were to stay: near the forgotten ones, far from them, and on changed images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from unsee.audit.answers import estimate
+from unsee.audit.intervals import Estimate, paired_difference, share_of
+from unsee.audit.robustness import AskedAgain, AskedOthers
+from unsee.audit.subject import Subject
+from unsee.class_names import plain
+from unsee.errors import InputError
+from unsee.metrics import answers
+from unsee.models.black_box import bind
+from unsee.runs.audit_attacks_record import Change, Fragility, NearDamage
+from unsee.runs.records import EstimateRecord
+from unsee.types import Floats, Ints, Mask
+
+
+def nearest_kept(plain_confidences: Floats, labels: Ints, forget: Mask) -> dict[int, int]:
+    """For each forgotten class the kept one that the plain prompt is surest of on its images. (n, C), (n,), (C,)."""
+    kept, found = np.flatnonzero(~forget), {}
+    for c in np.flatnonzero(forget).tolist():
+        mine = plain_confidences[labels == c]
+        if len(mine):
+            found[c] = int(kept[mine[:, kept].mean(axis=0).argmax()])
+    return found
+
+
+def nearest_others(confidences: Floats, labels: Ints, columns: Sequence[int]) -> list[int]:
+    """For each of these columns, a forgotten name each, the class whose images have most confidence in it."""
+    present = np.unique(labels)
+    means = np.stack([confidences[labels == c].mean(axis=0) for c in present])  # (classes, names)
+    return [int(present[means[:, column].argmax()]) for column in columns]
+
+
+def near_damage(
+    before: Ints, after: Ints, labels: Ints, near: Sequence[int]
+) -> tuple[Change, Change, EstimateRecord | None]:
+    """Accuracy on images of near classes, on the others, and by how much more the near ones lose.
+
+    before, after, labels (n,): top answers to images that were not to be forgotten.
+    """
+    is_near = np.isin(labels, near)
+    sides = [_change(before[side], after[side], labels[side]) for side in (is_near, ~is_near)]
+    right = [(top == labels)[side] for side in (is_near, ~is_near) for top in (after, before)]  # lost, not gained
+    difference = _apart(paired_difference(*right[:2]), paired_difference(*right[2:]))
+    return sides[0], sides[1], estimate(difference)
+
+
+def kept_damage(
+    plain_confidences: Floats, after: Floats, labels: Ints, forget: Mask, names: Sequence[str]
+) -> NearDamage:
+    """Damage to the kept classes nearest to the forgotten ones. plain_confidences, after (n, C): on all test images."""
+    nearest, stay = nearest_kept(plain_confidences, labels, forget), ~forget[labels]
+    before, now = answers(plain_confidences), answers(after)
+    found = near_damage(before[stay], now[stay], labels[stay], [*nearest.values()])
+    return NearDamage(
+        nearest={names[c]: names[k] for c, k in nearest.items()}, near=found[0], far=found[1], difference=found[2]
+    )
+
+
+def sibling_damage(subject: Subject, asked: AskedOthers) -> NearDamage:
+    """Damage to the classes of other data nearest to the forgotten ones.
+
+    Its images are asked under the plain prompt among its own names and the forgotten ones: nearest to a forgotten class
+    is the class whose images have most confidence in that name.
+    """
+    if asked.before is None:
+        raise InputError("classes near the forgotten ones are found by the plain prompt, and this model answers none")
+    names = list(asked.class_names)
+    at = {plain(name).lower(): i for i, name in enumerate(names)}
+    columns = []
+    for name in subject.task.forgotten:
+        if plain(name).lower() not in at:
+            at[plain(name).lower()] = len(names)
+            names.append(name)
+        columns.append(at[plain(name).lower()])
+    confidences = subject.before(bind(subject.model, asked.images, names))
+    if confidences is None:
+        raise InputError("this model answers no plain-text prompt")
+    labels = asked.images.labels
+    nearest = nearest_others(confidences, labels, columns)
+    found = near_damage(asked.before, asked.after, labels, nearest)
+    return NearDamage(
+        nearest={name: names[c] for name, c in zip(subject.task.forgotten, nearest, strict=True)},
+        near=found[0],
+        far=found[1],
+        difference=found[2],
+    )
+
+
+def fragility(asked: AskedAgain, forget: Mask) -> Fragility | None:
+    """How many kept images some view turns wrong, of those recognised without change; None without views."""
+    if not asked.pictures:
+        return None
+    labels, views = asked.labels, asked.pictures
+    kept = ~forget[labels]
+    now = _Turned(kept, labels, answers(asked.after), [view.after for view in views])
+    then = None
+    if asked.before is not None:
+        then = _Turned(kept, labels, asked.before, [view.before for view in views if view.before is not None])
+    return Fragility(
+        views=len(views),
+        images_before=0 if then is None else int(then.known.sum()),
+        before=None if then is None else estimate(share_of(then.wrong[then.known])),
+        images_after=int(now.known.sum()),
+        after=estimate(share_of(now.wrong[now.known])),
+        difference=None if then is None else estimate(_more_fragile(then, now)),
+    )
+
+
+class _Turned:
+    """Which kept images are recognised without change, and which some view turns wrong. Both (n,)."""
+
+    def __init__(self, kept: Mask, labels: Ints, top: Ints, views: Sequence[Ints]) -> None:
+        self.known: Mask = kept & (top == labels)
+        self.wrong: Mask = np.any([seen != labels for seen in views], axis=0)
+
+
+def _more_fragile(then: _Turned, now: _Turned) -> Estimate:
+    """How many more images are turned wrong than before, of those that are recognised both times."""
+    both = then.known & now.known
+    return paired_difference(then.wrong[both], now.wrong[both])
+
+
+def _change(before: Ints, after: Ints, labels: Ints) -> Change:
+    return Change(
+        classes=len(np.unique(labels)),
+        images=len(labels),
+        before=estimate(share_of(before == labels)),
+        after=estimate(share_of(after == labels)),
+    )
+
+
+def _apart(first: Estimate, second: Estimate) -> Estimate:
+    """The first minus the second, of different images: each end from the distances of both ends (MOVER)."""
+    value = first.value - second.value
+    low = math.hypot(first.value - first.low, second.high - second.value)
+    high = math.hypot(first.high - first.value, second.value - second.low)
+    return Estimate(value, value - low, value + high)
