@@ -29,7 +29,6 @@ class Card:
     token_mean: Floats  # (D,)
     token_std: float  # over every entry of the token table
     token_limit: int  # positions, start and end tokens included
-    family: str = ""  # models of one family share the sizes of preset `tuned`
     address: str | None = None  # of the service that answers for the model
 
 

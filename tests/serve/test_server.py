@@ -277,7 +277,7 @@ def test_metrics_count_requests_by_route_and_name_nobody(ask, keys):
 def test_nothing_about_the_inside_of_the_model_is_published(ask, model):
     card = ask("GET", "/v1/card").json()
     assert set(card) == {
-        *("name", "fingerprint", "family", "width", "token_limit", "token_mean", "token_std", "answers", "limits")
+        *("name", "fingerprint", "width", "token_limit", "token_mean", "token_std", "answers", "limits")
     }
     assert f"{model.logit_scale:.3f}" not in ask("GET", "/openapi.json").text + json.dumps(card)
 

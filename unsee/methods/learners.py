@@ -175,6 +175,5 @@ def trainable_copy(model: LocalModel) -> LocalModel:
         model.logit_scale,
         model.cache,
         model.reads_highest,
-        model.card.family,
         model.logit_bias,
     )

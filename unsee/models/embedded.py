@@ -58,7 +58,7 @@ def load_mini(
         scale = math.exp(float(state["logit_scale"]))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(f"{folder}: the embedded model is incomplete ({type(error).__name__}: {error})") from None
-    return LocalModel(name, tower, FileTokenizer(folder / "tokenizer.json"), encoder, scale, cache, family="mini")
+    return LocalModel(name, tower, FileTokenizer(folder / "tokenizer.json"), encoder, scale, cache)
 
 
 class OnnxEncoder:

@@ -89,7 +89,6 @@ class LocalModel:
         logit_scale: float,
         cache: FeatureCache | None = None,
         reads_highest: bool = False,
-        family: str = "",
         logit_bias: float | None = None,
     ) -> None:
         self.tower = tower
@@ -110,7 +109,6 @@ class LocalModel:
             token_mean=table.mean(dim=0).cpu().numpy(),
             token_std=float(table.std()),
             token_limit=tower.limit,
-            family=family,
         )
 
     def bind(self, images: Anything, class_names: Sequence[str]) -> LocalBound:

@@ -271,7 +271,6 @@ def _read_card(published: Any, url: str) -> Card:
         token_mean=token_mean,
         token_std=UNKNOWN_STD if std is None else float(std),
         token_limit=int(published["token_limit"]),
-        family=str(published["family"]),
         address=url,
     )
 

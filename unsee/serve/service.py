@@ -133,7 +133,6 @@ class Service:
         return {
             "name": card.name,
             "fingerprint": card.fingerprint,
-            "family": card.family,
             "width": card.width,
             "token_limit": card.token_limit,
             "token_mean": card.token_mean.tolist() if shown else None,
