@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from unsee.methods.cost import planned_cost
@@ -33,7 +35,7 @@ def test_given_iterations_are_kept():
 @pytest.mark.parametrize("validate", ["every", "generation"])
 def test_the_cost_that_is_planned_is_the_cost_that_is_paid(model, data, method, validate):
     request = RunRequest(method, 0, FORGET, "paper", {"iterations": 2, "shots": 2, "validate": validate, "budget": 37})
-    workspace = Workspace(model, data, None)
+    workspace = Workspace(model, data, Path("runs"))
     planned = planned_cost(workspace.task(request))
     tuner = request.tuner.fit(model, data)
     assert tuner.ledger_.candidates == planned.candidates

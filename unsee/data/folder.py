@@ -107,7 +107,8 @@ def refuse_inside(data: Data, out: Path) -> None:
     for part in (data.train, data.test):
         root = part.source.root if isinstance(part.source, FileSource) else Path()
         if root != Path() and out.resolve().is_relative_to(root.resolve()):
-            better = root.resolve().parent / "runs"
+            runs = root.resolve().parent / "runs"
+            better = runs if out.name == "runs" else runs / out.name.lstrip("-")
             raise InputError(
                 f"{out} is inside the data, {root}, which a run must not change; name another place, such as "
                 f"--out {better}"
