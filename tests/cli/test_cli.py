@@ -71,7 +71,7 @@ def test_json_puts_one_object_on_stdout(run_unsee, image_folder, tmp_path):
 
 def test_config_holds_every_setting_versions_fingerprints_and_the_split(finished):
     config = json.loads((finished / "config.json").read_text())
-    assert config["settings"]["contexts"] == 4
+    assert config["settings"]["contexts"] == 8
     assert config["settings"]["shots"] == 4
     assert len(config["split"]["train"]) == len(config["split"]["valid"]) == 40
     assert len(config["model"]["fingerprint"]) == len(config["data"]["fingerprint"]) == 32

@@ -12,7 +12,7 @@ from unsee import InputError, PromptTuner, RunError, load_prompt
 from unsee.runs.folder import read_config
 from unsee.runs.identity import folder_key, identify
 
-SHORT = {"iterations": 2, "shots": 2, "population": 4, "serve": "as-is"}
+SHORT = {"iterations": 2, "shots": 2, "population": 4, "serve": "as-is", "contexts": 4}
 
 
 @pytest.mark.parametrize(("position", "applies_to"), [("middle", "all"), ("front", "forgotten")])

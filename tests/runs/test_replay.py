@@ -17,7 +17,7 @@ from unsee.runs.folder import read_config
 from unsee.types import Generation
 
 FORGET = ["airplane", "cat"]
-SHORT = {"iterations": 6, "shots": 2, "population": 6}
+SHORT = {"iterations": 6, "shots": 2, "population": 6, "contexts": 4, "shared": 20, "own": 5}
 ADDED = ("z_sum", "best", "shape", "entered", "warnings")  # to a line of the checkpoint, by this version
 
 

@@ -112,7 +112,15 @@ def test_ctrl_c_within_a_step_keeps_all_steps_before_it(model, data, tmp_path, m
     assert again.predict(data.test) == whole.predict(data.test)
 
 
-def test_ctrl_c_waits_for_the_end_of_what_must_not_be_torn():
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as a terminal has it: a process in the background may have been told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_for_the_end_of_what_must_not_be_cut(ctrl_c):
     done = []
 
     def work():
@@ -125,6 +133,13 @@ def test_ctrl_c_waits_for_the_end_of_what_must_not_be_torn():
     assert done == ["all of it"]
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_where_ctrl_c_is_ignored_it_stays_so(ctrl_c):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with saving.uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_threads_may_train_too():

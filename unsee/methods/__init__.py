@@ -16,7 +16,8 @@ def fit(task: Task, recorder: Recorder) -> Fitted:
     from unsee.methods.registry import METHODS
 
     method = METHODS[task.settings.method]
-    if not method.untuned and task.none_seen and task.settings.validate != method.settings.get("validate", "every"):
+    by_loss = task.none_seen and task.settings.validate != method.settings.get("validate", "every")
+    if by_loss and not method.untuned and not recorder.history:
         recorder.warn(
             "there is no image of a forgotten class to validate on: candidates are chosen by loss, and validation "
             "scores are for the record alone"

@@ -240,8 +240,9 @@ class Recorder:
             self._journal.write_state(state)
 
     def _read_history(self) -> None:
-        self.warnings = [text for generation in self.history for text in generation.warnings]
-        self._recorded = len(self.warnings)
+        recorded = [text for generation in self.history for text in generation.warnings]
+        self.warnings = recorded + self.warnings[self._recorded :]
+        self._recorded = len(recorded)
         self.ledger = Ledger(**(self.history[-1].ledger if self.history else {}))
         self.best = BestSoFar("loss" if self.settings.validate == "loss" else self.settings.merit)
         self._settled = self.best

@@ -37,7 +37,8 @@ class SavingClock:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Ctrl-C waits for the end of this block: weights, history and checkpoint agree again there."""
-    if threading.current_thread() is not threading.main_thread():  # which alone is sent Ctrl-C
+    alone = threading.current_thread() is threading.main_thread()  # which alone is sent Ctrl-C
+    if not alone or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
     asked: list[int] = []
