@@ -221,8 +221,8 @@ def test_an_audit_of_ten_thousand_images_and_a_hundred_classes_takes_seconds():
     labels, forget = np.repeat(np.arange(100), 100), np.arange(100) < 40
     names = [str(i) for i in range(100)]
     p = softmax(3 * np.eye(100)[labels] + rng().standard_normal((10_000, 100)))
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in ("before", "after"):
         measure_answers(p, labels, forget, names, seed=0)
     measure_served(p, labels, forget, seed=0)
-    assert time.perf_counter() - started <= 60
+    assert time.process_time() - started <= 60
