@@ -268,11 +268,11 @@ def cover(measure: str, truth: str, n: int, trials: int = TRIALS, seed: int = 0)
     return Row(measure, truth, n, trials, float(held.mean()), float(widths.mean()), bool(inside.all()))
 
 
-def cover_all(sizes: tuple[int, ...] = SIZES, trials: int = TRIALS, only: str = "") -> Iterator[Row]:
+def cover_all(sizes: tuple[int, ...] = SIZES, trials: int = TRIALS, only: str = "", seed: int = 0) -> Iterator[Row]:
     """A row for every measure, truth and size."""
     for measure, truth in CASES:
         for n in sizes:
-            if only in measure and (row := cover(measure, truth, n, trials)) is not None:
+            if only in measure and (row := cover(measure, truth, n, trials, seed)) is not None:
                 yield row
 
 
@@ -282,9 +282,10 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--only", default="", help="measures whose name holds this")
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     print(f"{'measure':20} {'truth':18} {'n':>5} {'coverage, %':>12} {'width':>7}")
-    for row in cover_all(tuple(given.sizes), given.trials, given.only):
+    for row in cover_all(tuple(given.sizes), given.trials, given.only, given.seed):
         odd = "" if row.inside else "  value outside its own interval"
         print(f"{row.measure:20} {row.truth:18} {row.n:5} {100 * row.coverage:12.1f} {row.width:7.3f}{odd}", flush=True)
 
