@@ -4,7 +4,8 @@
     python -m benchmarks.interval_coverage --sizes 20 --trials 2000 --only "AUROC"
 
 n is the number of images of forgotten classes; kept images are half as many again. A row is one measure at one truth,
-or over a spread of truths and of shapes that are drawn anew in every trial.
+or over a spread of truths and of shapes that are drawn anew in every trial. All rows take about ten minutes of
+processor time, nine of them for probes and bits. 400 trials count coverage to a point either way.
 """
 
 from __future__ import annotations

@@ -315,6 +315,10 @@ def test_an_audit_by_other_measures_reads_as_none_and_a_damaged_one_is_refused(m
     old = {name: value for name, value in content.items() if name not in ("version", "serve", "after")}
     path.write_text(json.dumps(old))  # as before versions had numbers
     assert read_audit(folder) is None
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(result | {"audit": {"verdict": "of another kind"}}))
+    assert read_result(folder).audit is None
+    assert read_result(folder).test == read_result(runs / "label-mask").test
     path.write_text('{"version":')
     with pytest.raises(unsee.RunError, match=r"audit\.json: damaged") as error:
         read_audit(folder)

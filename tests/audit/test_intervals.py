@@ -85,8 +85,16 @@ def test_intervals_hold_the_truth_as_often_as_chance_allows(measure, truth):
     assert row.coverage * trials >= binom.ppf(0.001, trials, 0.95)
 
 
-# Cells that hold more than 97 %, by construction or for want of a better method.
-MORE: dict[tuple[str, str], tuple[int, ...]] = {}
+# Where intervals hold the truth a little more often than in 97 %, by size: the largest of equal shares is at the end of
+# what is possible, where one side alone can miss; the others are wider than need be with few images.
+MORE: dict[tuple[str, str], tuple[int, ...]] = {
+    ("largest share", "0.10, all alike"): (20, 80, 400),
+    ("mean", "0.79, two humps"): (20,),
+    ("AUROC", "0.97"): (20,),
+    ("bits of the label", "1.0"): (20, 80),
+    ("AUROC of a probe", "above"): (400,),
+    ("1-shot probe", "above"): (400,),
+}
 
 
 @pytest.mark.slow
@@ -98,4 +106,4 @@ def test_every_interval_holds_the_truth_in_93_to_97_percent(measure, truth, n):
         assert measure in ("4-shot probe", "16-shot probe")
         pytest.skip("too few images for this probe")
     assert row.inside
-    assert 0.93 <= row.coverage <= (1 if n in MORE.get((measure, truth), ()) else 0.97)
+    assert 0.93 <= row.coverage <= (0.995 if n in MORE.get((measure, truth), ()) else 0.97)

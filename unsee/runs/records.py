@@ -8,7 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
 
 from unsee.errors import RunError
 from unsee.files import write_json
@@ -190,6 +198,16 @@ class ResultRecord(Record):
     warnings: tuple[str, ...] = ()
     served: ServedScores | None = None  # where the prompt carries a rule for answers; all other scores are before it
     audit: AuditSummary | None = None  # once `unsee audit` has been run
+
+    @field_validator("audit", mode="wrap")
+    @classmethod
+    def _of_this_version(cls, given: object, read: ValidatorFunctionWrapHandler) -> AuditSummary | None:
+        """The summary; none if another version wrote it in another form, as a run can be read without."""
+        try:
+            found: AuditSummary | None = read(given)
+        except ValidationError:
+            return None
+        return found
 
 
 class PromptCard(Record):
