@@ -226,3 +226,13 @@ def test_an_audit_of_ten_thousand_images_and_a_hundred_classes_takes_seconds():
         measure_answers(p, labels, forget, names, seed=0)
     measure_served(p, labels, forget, seed=0)
     assert time.process_time() - started <= 60
+
+
+def test_a_probe_reads_small_shares_beside_zeros():
+    """The class is in which of two names has 0.2 and which 0.1; a zero falls on some other name at random."""
+    draw, labels = np.random.default_rng(0), np.repeat([0, 1], 100)
+    p = np.full((200, 6), 0.1, dtype=np.float32)
+    p[np.arange(200), labels] = 0.2
+    p[np.arange(200), draw.integers(2, 6, 200)] = 0
+    p /= p.sum(axis=1, keepdims=True)
+    assert k_shot_probe(p, labels, 16, draw).accuracy > 0.95

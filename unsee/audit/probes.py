@@ -14,14 +14,13 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from unsee.audit.intervals import Estimate, accuracy_of_trials, auroc_of
-from unsee.models.black_box import safe_log
 from unsee.types import Doubles, Floats, Ints, Mask
 
 SHOTS = (1, 4, 16)
 PROTOTYPE_SHOTS = (1, 5)
 TRIALS = 20  # choices of the labelled images: enough to see how much they matter
 HELD_OUT = 4000  # images to test a probe on, at most
-FLOOR = 1e-12  # confidences below count as this: how far a provider's zero is below its smallest number tells nothing
+FLOOR = 1e-12  # confidences below count as this
 Fit = Callable[[Doubles, Ints], Callable[[Doubles], Doubles]]  # features, labels -> features -> a score per class
 
 
@@ -184,6 +183,12 @@ def _fit(features: Doubles, labels: Ints) -> _Classifier:
 
 
 def _features(confidences: Floats) -> Doubles:
-    """Logs of confidences, the natural scale of a softmax's answers."""
-    logs: Doubles = np.maximum(safe_log(confidences.astype(np.float32)), np.log(FLOOR)).astype(np.float64)
+    """Logs of confidences, the natural scale of a softmax's answers.
+
+    A confidence of 0 counts as half the smallest one that there is: how far it is below tells nothing, and a far lower
+    number would drown all others, so that rounded answers would look safer than they are.
+    """
+    p = confidences.astype(np.float64)
+    lowest = float(p[p > 0].min(initial=1.0))
+    logs: Doubles = np.log(np.maximum(p, max(FLOOR, lowest / 2)))
     return logs
