@@ -19,6 +19,7 @@ from unsee.types import Floats, Mask
 
 TEMPERATURE = 10.0  # of suspect answers
 LEAD = 1e-6  # of the top name among equals, as a list of answers has an order
+BARELY = 1e-4  # by which one name of a gated answer leads, as a share of its confidence
 Rule = Callable[[Floats, Mask, np.random.Generator], Floats]
 
 
@@ -51,7 +52,8 @@ def mask(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
 def gate(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     """A suspect answer made uniform, its top class left to chance."""
     suspect = listed[answers(p)]
-    uniform = 1 + LEAD * rng.random(p.shape)
+    uniform = np.ones(p.shape)
+    uniform[np.arange(len(p)), rng.integers(p.shape[1], size=len(p))] += BARELY
     uniform /= uniform.sum(axis=1, keepdims=True)
     found: Floats = np.where(suspect[:, None], uniform, p).astype(np.float32)
     return found
