@@ -148,8 +148,8 @@ def test_what_cannot_be_checked_is_refused_under_other_versions(model, data, tmp
     make(model, data, tmp_path / "run", stop=True, validate="loss")
     assert not (tmp_path / "run" / "front.jsonl").exists()
     as_old(tmp_path / "run")
-    made_by(tmp_path / "run", numpy="1.26.0")
-    with pytest.raises(RunError, match=r"other versions than it was made with \(numpy 1\.26\.0 then, .* kept nothing"):
+    made_by(tmp_path / "run", numpy="1.0.0")
+    with pytest.raises(RunError, match=r"other versions than it was made with \(numpy 1\.0\.0 then, .* kept nothing"):
         resume(model, data, tmp_path / "run")
 
 
