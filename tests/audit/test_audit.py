@@ -118,10 +118,11 @@ def test_every_method_can_be_audited(method, model, data, tmp_path):
     tuner = make_run(model, data, tmp_path / "run", method, **settings)
     subject = open_subject(tmp_path / "run", model, data)
     expected = tuner.fitted_.confidences(tuner._bound(data.test))
-    np.testing.assert_array_equal(subject.after(subject.bind(data.test)), expected)  # the run itself, put back together
+    np.testing.assert_array_equal(subject.unserved(subject.bind(data.test)), expected)  # the run itself, again
     record = audit(tmp_path / "run", model, data, parts=["names", "distractors"])
     assert record.method == method
-    assert record.after.scores == read_result(tmp_path / "run").test
+    result = read_result(tmp_path / "run")
+    assert record.after.scores == (result.test if result.served is None else result.served.scores)
     assert bool(record.other_names) == subject.takes_names
     assert len(record.not_audited) == (0 if subject.takes_names else 2)
 
