@@ -36,7 +36,7 @@ def peak_bytes(candidates: int) -> int:
     model = LocalModel("two layers", tower, whole.tokenizer, whole.encoder, whole.logit_scale)
     tuner = PromptTuner(names[:400], "cbbt", shots=1, contexts=16, population=candidates, iterations=1)
     ledger = tuner.fit(model, Data("random", images, images)).ledger_
-    assert ledger.image_queries == candidates * 2 * CLASSES
+    assert ledger.image_queries == (candidates + 1) * 2 * CLASSES  # and once under the plain prompt
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
