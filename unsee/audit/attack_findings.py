@@ -13,6 +13,7 @@ from unsee.audit.evidence import (
     show_percent,
     show_share,
     worst_of,
+    worst_probes,
 )
 from unsee.audit.intervals import wilson
 from unsee.runs.audit_attacks_record import Attack, NearDamage
@@ -33,12 +34,11 @@ def damage_findings(found: AuditRecord) -> list[Finding]:
 
 
 def _prototype(found: AuditRecord) -> list[Finding]:
-    tested = {shots: probe for shots, probe in sorted(found.after.prototype.items()) if probe is not None}
+    ceiling = found.probe_chance + MARGIN
+    mark, tested = worst_probes(found.after.prototype, ceiling)
     if not tested:
         return []
-    ceiling = found.probe_chance + MARGIN
-    mark = worst_of([compare_with(ceiling, probe) for probe in tested.values()])
-    shots = max(k for k, probe in tested.items() if compare_with(ceiling, probe) == mark)
+    shots = max(tested)
     words: dict[Mark, str] = {
         "ok": "the forgotten class is not recovered by the nearest class mean of answers",
         "leak": "the forgotten class is recovered by the nearest class mean of answers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from unsee.audit.intervals import Estimate, images_needed
@@ -33,6 +33,16 @@ def make_finding(mark: Mark, finding: str, evidence: str) -> Finding:
 def worst_of(marks: Sequence[Mark]) -> Mark:
     """The mark that comes first."""
     return min(marks, key=WORST_FIRST.index)
+
+
+def worst_probes(probes: Mapping[int, EstimateRecord | None], ceiling: float) -> tuple[Mark, dict[int, EstimateRecord]]:
+    """The worst mark of these probes, and those that have it, by shots; none where none could be tested."""
+    tested = {shots: probe for shots, probe in sorted(probes.items()) if probe is not None}
+    marks = {shots: compare_with(ceiling, probe) for shots, probe in tested.items()}
+    if not marks:
+        return "ok", {}
+    worst = worst_of(list(marks.values()))
+    return worst, {shots: tested[shots] for shots, mark in marks.items() if mark == worst}
 
 
 def served_and_alone(found: AuditRecord, served: str, alone: str | None) -> str:

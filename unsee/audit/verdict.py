@@ -29,6 +29,7 @@ from unsee.audit.evidence import (
     show_percent,
     show_share,
     worst_of,
+    worst_probes,
 )
 from unsee.audit.intervals import images_needed
 from unsee.runs.audit_record import AuditRecord, Eligibility, OtherName, Variation
@@ -149,12 +150,11 @@ def _classes(found: AuditRecord, state: str) -> list[str]:
 
 
 def _probe(found: AuditRecord) -> list[Finding]:
-    tested = {shots: probe for shots, probe in sorted(found.after.probe.items()) if probe is not None}
+    ceiling = found.probe_chance + MARGIN
+    mark, tested = worst_probes(found.after.probe, ceiling)
     if not tested:
         return []
-    ceiling = found.probe_chance + MARGIN
-    mark = worst_of([compare_with(ceiling, probe) for probe in tested.values()])
-    shots = max(k for k, probe in tested.items() if compare_with(ceiling, probe) == mark)
+    shots, fewest = max(tested), min(tested)
     alone = found.serving["as-is"].probe.get(shots) if "as-is" in found.serving else None
     told = served_and_alone(found, show_share(tested[shots]), None if alone is None else show_percent(alone))
     words: dict[Mark, str] = {
@@ -162,7 +162,6 @@ def _probe(found: AuditRecord) -> list[Finding]:
         "leak": f"the forgotten class is recovered by a {shots}-shot probe",
         "unclear": f"too few images to tell whether a {shots}-shot probe recovers the forgotten class",
     }
-    fewest = min(k for k, probe in tested.items() if compare_with(ceiling, probe) == mark)
     also = (
         f"; with {fewest} {image_word(fewest)} per class {show_share(tested[fewest])}"
         if mark == "leak" and fewest < shots
