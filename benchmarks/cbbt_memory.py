@@ -17,11 +17,11 @@ from dataclasses import replace
 import numpy as np
 
 from unsee import PromptTuner
-from unsee.bench import Subject
-from unsee.data.names import CIFAR100
-from unsee.images import ArraySource, labelled
+from unsee.bench.candidate import Subject
+from unsee.data.data_set import Data
+from unsee.data.images import ArraySource, labelled
+from unsee.data.paper_names import CIFAR100
 from unsee.models.local import LocalModel
-from unsee.types import Data
 
 CLASSES = 1000
 

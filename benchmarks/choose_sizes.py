@@ -18,8 +18,9 @@ import numpy as np
 
 import unsee
 from benchmarks.choose_steps import FORGET, columns, held_out
-from unsee.images import Images
-from unsee.types import Data, Scores
+from unsee.data.data_set import Data
+from unsee.data.images import Images
+from unsee.types import Scores
 
 SEEDS = {"cifar10-batch5": range(10, 16), "cifar100-tenth": (10, 11)}
 SIZES = {

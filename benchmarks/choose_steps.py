@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import unsee
-from unsee.types import Data, Scores
+from unsee.data.data_set import Data
+from unsee.types import Scores
 
 FORGET = ["airplane", "automobile", "bird", "cat"]
 SEEDS = range(10, 16)

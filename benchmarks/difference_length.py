@@ -17,8 +17,8 @@ from unsee.methods.descent import orthonormal
 from unsee.methods.gradient import LossSlope
 from unsee.methods.losses import forgetting_loss
 from unsee.methods.task import make_origin, make_task
+from unsee.models.fast.text_tower import Layer
 from unsee.models.local import LocalModel
-from unsee.models.text_tower import Layer
 
 FORGET = ["airplane", "automobile", "bird", "cat"]
 DIRECTIONS = 256

@@ -18,8 +18,8 @@ from functools import cache
 import numpy as np
 from scipy.stats import norm
 
+from unsee.answers.intervals import Estimate, auroc_of, largest_share, mean_of, paired_difference, share_of
 from unsee.audit.information import mutual_information
-from unsee.audit.intervals import Estimate, auroc_of, largest_share, mean_of, paired_difference, share_of
 from unsee.audit.probes import _features, _fit, forgotten_probe, k_shot_probe
 from unsee.types import Doubles, Floats, Ints, Mask
 

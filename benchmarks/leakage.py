@@ -22,11 +22,11 @@ import numpy as np
 
 import unsee
 from benchmarks.choose_steps import held_out
+from unsee.answers.metrics import entropy, scores, top_classes
+from unsee.answers.rules import serve
 from unsee.audit.information import mutual_information
 from unsee.audit.probes import SHOTS, k_shot_probe
 from unsee.methods.presets import SERVE
-from unsee.methods.serving import serve
-from unsee.metrics import answers, entropy, scores
 from unsee.models.black_box import bind
 from unsee.seeds import stream
 from unsee.settings import GOALS, SERVED_AS
@@ -50,8 +50,8 @@ class Told:
 def tell(p: Floats, labels: Ints, forget: Mask, rule: str, seed: int) -> Told:
     """Measures of answers (n, C) under a serving rule."""
     seen, gone = serve(p, forget, rule), forget[labels]
-    found, true = scores(answers(seen), labels, forget), labels[gone]
-    bits = mutual_information(true, answers(seen[gone]), stream(seed, "audit")).value
+    found, true = scores(top_classes(seen), labels, forget), labels[gone]
+    bits = mutual_information(true, top_classes(seen[gone]), stream(seed, "audit")).value
     probes = [k_shot_probe(seen[gone], true, k, stream(seed, "probe", k)) for k in SHOTS]
     return Told(
         found.h,

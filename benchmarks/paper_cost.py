@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from unsee.bench import POPULATION, Subject
-from unsee.data.names import CIFAR10, CIFAR100, IMAGENET30
-from unsee.images import as_images
+from unsee.bench.candidate import POPULATION, Subject
+from unsee.data.images import as_images
+from unsee.data.paper_names import CIFAR10, CIFAR100, IMAGENET30
 from unsee.methods.cma import BlockSearch
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
 from unsee.methods.task import make_parametrization
 from unsee.models.local import LocalBound
-from unsee.paper.experiments import SHARE, Experiment, TableRow, XPoint, experiment_names, load_experiment
+from unsee.report.paper.experiments import SHARE, Experiment, TableRow, XPoint, experiment_names, load_experiment
 from unsee.settings import CMA_KINDS, Settings
 
 SEEDS = 3

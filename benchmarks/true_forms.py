@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unsee.data.names import CIFAR10, CIFAR100, IMAGENET30
+from unsee.data.paper_names import CIFAR10, CIFAR100, IMAGENET30
 
 PICTURES = 8  # different ones in a set
 CLASSES = {"cifar10": 10, "cifar100": 100, "cub200": 200, "imagenet30": 30, "imagenet": 1000}

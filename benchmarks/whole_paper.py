@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.true_forms import write_all, write_clip
-from unsee.paper.experiments import experiment_names
+from unsee.report.paper.experiments import experiment_names
 
 TRAINED = ("table-finetune", "table-params", "table-scratch")
 LIMIT = 6 * 10**9  # bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from unsee.runs.audit_record import AuditRecord
+from unsee.audit.record import AuditRecord
 from unsee.runs.records import RECORDS
 
 FOLDER = Path(__file__).parent / "schemas"

@@ -6,8 +6,8 @@ import pytest
 
 import unsee
 from benchmarks import paper_cost, true_forms
-from unsee.models.tokenizers import find_tokenizer
-from unsee.paper.experiments import experiment_names, load_experiment
+from unsee.models.fast.tokenizers import find_tokenizer
+from unsee.report.paper.experiments import experiment_names, load_experiment
 
 
 @pytest.fixture(scope="module")

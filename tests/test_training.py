@@ -29,7 +29,7 @@ from training.tokenizer import train_tokenizer
 from training.tower_file import pack, unpack
 from training.vocabulary import Vocabulary
 from training.without import leave_out
-from unsee.models.catalogue import EMBEDDED
+from unsee.models.families import EMBEDDED
 
 NAMES = ("cat", "dog", "beagle", "bus", "ship", "fork")
 KINDS = ("animal", "vehicle")

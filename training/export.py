@@ -60,7 +60,7 @@ def difference_from_transformers(folder: Path, texts: list[str]) -> float:
     """Return the largest difference between the package's embeddings and those of Hugging Face's CLIP class."""
     from transformers import CLIPTextConfig, CLIPTextModelWithProjection
 
-    from unsee.models.embedded import load_mini
+    from unsee.models.fast.embedded import load_mini
 
     config = CLIPTextConfig(**json.loads((folder / "config.json").read_text()))
     theirs = CLIPTextModelWithProjection(config).float().eval()

@@ -14,8 +14,8 @@ from training.contexts import PLAIN, UNSEEN
 from training.fit import Model
 from training.tokenizer import EOT, SOS
 from training.vocabulary import Vocabulary
-from unsee.models.checkpoints import TowerSizes
-from unsee.models.clip import text_tower
+from unsee.models.fast.checkpoints import TowerSizes
+from unsee.models.fast.clip import text_tower
 
 TEMPLATES = tuple(f"{words} {{}}.".strip() for words in (*PLAIN, *UNSEEN))
 SALADS = (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from training import photos
 from training.judge import SALADS, TEMPLATES
 from training.photos import PhotoSet
-from unsee.models.embedded import load_mini
+from unsee.models.fast.embedded import load_mini
 from unsee.models.features import FeatureCache
 from unsee.models.local import LocalBound, LocalModel
 

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from training.image_graph import Array, save_image_graph
-from unsee.models.catalogue import EMBEDDED
+from unsee.models.families import EMBEDDED
 
 TOWERS = Path(__file__).parent / "towers"
 

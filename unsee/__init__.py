@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unsee.data import load_data
+    from unsee.data.data_set import Data
+    from unsee.data.images import Images, as_images
     from unsee.errors import DataError, ImageError, InputError, MissingExtra, ModelError, RunError, UnseeError
-    from unsee.images import Images, as_images
     from unsee.models import FeatureCache, load_model
     from unsee.runs.prompt import Answer, Prompt, load_prompt
     from unsee.settings import Settings
     from unsee.tuner import PromptTuner
-    from unsee.types import Card, Data, Ledger, Scores
+    from unsee.types import Card, Ledger, Scores
 
 # Where each public name is; it is imported when it is first used, so that `import unsee` takes no time.
 _WHERE = {
     "Answer": "runs.prompt",
     "Card": "types",
-    "Data": "types",
+    "Data": "data.data_set",
     "DataError": "errors",
     "FeatureCache": "models",
     "ImageError": "errors",
-    "Images": "images",
+    "Images": "data.images",
     "InputError": "errors",
     "Ledger": "types",
     "MissingExtra": "errors",
@@ -34,7 +35,7 @@ _WHERE = {
     "Scores": "types",
     "Settings": "settings",
     "UnseeError": "errors",
-    "as_images": "images",
+    "as_images": "data.images",
     "load_data": "data",
     "load_model": "models",
     "load_prompt": "runs.prompt",

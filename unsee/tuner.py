@@ -10,24 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from unsee import methods
-from unsee.class_names import read_names
-from unsee.data.folder import refuse_inside
+from unsee.answers.evaluation import Evaluation, evaluate
+from unsee.answers.metrics import scores, top_classes
+from unsee.data.class_folders import refuse_inside
+from unsee.data.class_names import read_names
+from unsee.data.data_set import Data
+from unsee.data.images import Anything, Images, as_images
 from unsee.errors import InputError, RunError
 from unsee.files import write_with
-from unsee.images import Anything, Images, as_images
 from unsee.methods.recorder import Recorder, Say, Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, TunedContexts, make_task
-from unsee.metrics import answers, scores
 from unsee.models.black_box import BlackBox, BoundImages, bind
 from unsee.runs.checkpoint import read_state, state_generation
-from unsee.runs.evaluation import Evaluation, evaluate
 from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_result
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import Prompt, load_prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
 from unsee.settings import EXTENDABLE, check_names
-from unsee.types import Data, Floats, Scores
+from unsee.types import Floats, Scores
 from unsee.versions import changes
 
 
@@ -108,12 +109,12 @@ class PromptTuner:
         """The class each image is now taken for, as a caller sees it: after the prompt's rule, if it has one."""
         found = self.fitted_.confidences(bind(self.model_, as_images(images), self.class_names_))
         seen = self.fitted_.served(found) if isinstance(self.fitted_, TunedContexts) else found
-        return [self.class_names_[i] for i in answers(seen)]
+        return [self.class_names_[i] for i in top_classes(seen)]
 
     def score(self, images: Images | BoundImages) -> Scores:
         """H, Err_for and Acc_mem on labelled images, of what was tuned: before any rule for answers."""
         bound = self._bound(images)
-        return scores(answers(self.fitted_.confidences(bound)), bound.labels, self.forget_mask_)
+        return scores(top_classes(self.fitted_.confidences(bound)), bound.labels, self.forget_mask_)
 
     def evaluate(self, images: Images | BoundImages) -> Evaluation:
         """Scores on labelled images, beside zero-shot and label mask, and as served."""
@@ -171,7 +172,7 @@ class PromptTuner:
         The result is written last: a folder that has one is whole. It is then read, and nothing is asked again: a
         further generation would have deleted it.
         """
-        from unsee.runs.picture import before_after
+        from unsee.answers.picture import before_after
 
         if is_finished(out):
             return read_result(out)

@@ -9,11 +9,11 @@ import pytest
 
 import unsee
 from unsee.audit.attack_findings import attack_findings, damage_findings
+from unsee.audit.attack_tables import attack_parts
 from unsee.audit.audit import audit_subject
+from unsee.audit.record import AuditRecord
 from unsee.audit.robustness import DISTURBANCES, sample
 from unsee.audit.subject import open_subject
-from unsee.cli.attack_tables import attack_parts
-from unsee.runs.audit_record import AuditRecord
 from unsee.runs.records import EstimateRecord
 
 FORGET = ("airplane", "automobile", "cat")

@@ -11,24 +11,23 @@ import numpy as np
 import pytest
 
 import unsee
+from unsee.answers.rules import SERVING
 from unsee.audit import relearning
 from unsee.audit.audit import audit, audit_subject
-from unsee.audit.names import known_names, read_names_file, rounds
+from unsee.audit.other_names import known_names, read_names_file, rounds
 from unsee.audit.probes import k_shot_probe
+from unsee.audit.record import VERSION, AuditRecord, read_audit
 from unsee.audit.robustness import DISTURBANCES, ask_other_names, sample, swap_templates
+from unsee.audit.side_by_side import audits_table, served_table
 from unsee.audit.subject import open_subject
 from unsee.cli import main
 from unsee.methods.registry import METHODS
-from unsee.methods.serving import SERVING
 from unsee.models.black_box import bind
-from unsee.results.audits import audits_table, served_table
-from unsee.results.report import write_report
-from unsee.runs.audit_record import VERSION, AuditRecord, read_audit
+from unsee.report.comparison import compare
+from unsee.report.html import write_report
 from unsee.runs.folder import read_result
 from unsee.runs.picking import pick_prompt
-from unsee.runs.stored import read_run
-from unsee.sweeps.comparison import compare
-from unsee.sweeps.sweep import Workspace
+from unsee.runs.sweep import Workspace
 
 FORGET = ("airplane", "bird", "cat")
 
@@ -312,7 +311,6 @@ def test_an_audit_by_other_measures_reads_as_none_and_a_damaged_one_is_refused(m
     for changed in ({"version": VERSION - 1}, {"version": VERSION + 1, "after": "of another kind"}):
         path.write_text(json.dumps(content | changed))
         assert read_audit(folder) is None
-        assert read_run(folder).audit is None
     old = {name: value for name, value in content.items() if name not in ("version", "serve", "after")}
     path.write_text(json.dumps(old))  # as before versions had numbers
     assert read_audit(folder) is None
@@ -328,7 +326,7 @@ def test_an_audit_by_other_measures_reads_as_none_and_a_damaged_one_is_refused(m
 
 @pytest.mark.parametrize("content", ['{"method": "label-mask"}', '{"version": 999}', "{"])
 def test_a_comparison_makes_audits_of_another_version_again(content, model, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("unsee.sweeps.comparison.audit", partial(audit, parts=[]))
+    monkeypatch.setattr("unsee.report.comparison.audit", partial(audit, parts=[]))
     workspace, said = Workspace(model, data, tmp_path), []
 
     def run():
@@ -357,7 +355,7 @@ def test_a_report_shows_the_audit_and_the_trade_offs(found, runs, tmp_path):
 
 @pytest.mark.slow
 def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("unsee.sweeps.comparison.audit", partial(audit, parts=[]))  # the answers alone: quicker
+    monkeypatch.setattr("unsee.report.comparison.audit", partial(audit, parts=[]))  # the answers alone: quicker
     workspace, given = Workspace(model, data, tmp_path), {"shots": 2, "iterations": 1}
     said = []
 

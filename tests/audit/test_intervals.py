@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from benchmarks.interval_coverage import CASES, SIZES, cover
-from unsee.audit.answers import measure_answers
-from unsee.audit.intervals import (
+from unsee.answers.intervals import (
     accuracy_of_trials,
     auroc_of,
     largest_share,
@@ -17,6 +16,7 @@ from unsee.audit.intervals import (
     share_of,
     wilson,
 )
+from unsee.audit.answers import measure_answers
 
 NAMES = tuple("abcdefghij")
 FORGET = np.arange(10) < 4

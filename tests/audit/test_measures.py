@@ -10,12 +10,12 @@ import pytest
 from sklearn.metrics import mutual_info_score, roc_auc_score
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
+from unsee.answers.intervals import auroc_of, largest_share
+from unsee.answers.rules import SERVING
 from unsee.audit.answers import measure_answers, measure_membership, measure_served
 from unsee.audit.information import mutual_information
-from unsee.audit.intervals import auroc_of, largest_share
 from unsee.audit.measures import calibration_error, kl_to_uniform
 from unsee.audit.probes import forgotten_probe, k_shot_probe
-from unsee.methods.serving import SERVING
 
 NAMES = ("airplane", "bird", "cat", "deer", "dog", "frog")
 FORGET = np.array([True, True, True, False, False, False])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.audit.names import known_names
+from unsee.answers.rules import SERVING, as_is, top_label
+from unsee.audit.other_names import known_names
 from unsee.audit.rebuild import Client, draw_lists, log_shares, rebuild, undo
 from unsee.audit.ridge import effective_rank, explained, kernels, ridge
 from unsee.audit.subject import open_subject
-from unsee.methods.serving import SERVING, as_is, top_label
 from unsee.models.black_box import bind
 
 WIDTH, CLASSES, LISTS = 12, 5, 4

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from unsee.answers.intervals import images_needed, wilson
 from unsee.audit.evidence import MARGIN
-from unsee.audit.intervals import images_needed, wilson
-from unsee.audit.verdict import eligibility, judge, sentences
-from unsee.runs.audit_record import (
+from unsee.audit.record import (
     Answers,
     AuditRecord,
     ForgottenClass,
@@ -18,6 +17,7 @@ from unsee.runs.audit_record import (
     Served,
     Variation,
 )
+from unsee.audit.verdict import eligibility, judge, sentences
 from unsee.runs.records import EstimateRecord
 from unsee.types import Scores
 

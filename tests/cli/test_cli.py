@@ -12,7 +12,7 @@ import pytest
 from tests.test_tuner import in_other_order
 from unsee import PromptTuner
 from unsee.cli import main
-from unsee.types import Data
+from unsee.data.data_set import Data
 
 FORGET = "airplane,automobile,bird,cat"
 

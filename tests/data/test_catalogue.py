@@ -12,7 +12,7 @@ import unsee
 from unsee import DataError
 from unsee.cli import main
 from unsee.data import NAMED, list_data_sets
-from unsee.data.names import IMAGENET30
+from unsee.data.paper_names import IMAGENET30
 
 NAMES = ["cifar10", "cifar10-batch5", "cifar100", "cifar100-tenth", "cub200", "imagenet30", "imagenet"]
 

@@ -18,7 +18,7 @@ from PIL import Image
 import unsee
 from unsee import DataError
 from unsee.data import cifar, fetch
-from unsee.data.names import CIFAR10
+from unsee.data.paper_names import CIFAR10
 from unsee.data.pickles import read_pickle
 
 

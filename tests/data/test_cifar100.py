@@ -14,7 +14,7 @@ import unsee
 from tests import tiny
 from unsee import DataError
 from unsee.data.cifar import find_cifar10, find_cifar100, load_cifar10, load_cifar100
-from unsee.data.names import CIFAR10, CIFAR100
+from unsee.data.paper_names import CIFAR10, CIFAR100
 
 SIZES = {"train": 50_000, "test": 10_000}
 

@@ -15,7 +15,7 @@ from PIL import Image
 import unsee
 from unsee import DataError
 from unsee.data.imagenet import find_imagenet, find_imagenet30, load_imagenet, load_imagenet30
-from unsee.data.names import IMAGENET30
+from unsee.data.paper_names import IMAGENET30
 from unsee.data.splits import few_shot_split
 from unsee.data.synsets import distinct
 

@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from tests import tiny
 from tests.test_tuner import FORGET, Answering
 from unsee import InputError, ModelError, PromptTuner, RunError
+from unsee.answers.metrics import scores
 from unsee.cli import main
-from unsee.images import as_images
+from unsee.data.images import as_images
 from unsee.methods.learners import BATCH, trainable_copy
 from unsee.methods.rules import RULES
 from unsee.methods.training import _restore
-from unsee.metrics import scores
 from unsee.models.black_box import bind
 
 SHORT = {"shots": 4, "iterations": 12}

@@ -12,9 +12,9 @@ import unsee
 from benchmarks.difference_length import in_half_precision
 from tests.test_tuner import Answering
 from unsee import InputError, PromptTuner
+from unsee.answers.metrics import entropy, scores, top_classes
 from unsee.data.views import random_box, random_view
 from unsee.methods import objective as objectives
-from unsee.methods.batches import ShotBatches, steps_per_epoch
 from unsee.methods.cost import planned_cost
 from unsee.methods.descent import DECAY, ForwardDifferences, Sgd
 from unsee.methods.gradient import LossSlope
@@ -22,8 +22,8 @@ from unsee.methods.losses import forgetting_loss
 from unsee.methods.objective import Objective
 from unsee.methods.presets import resolve
 from unsee.methods.recorder import Evaluated
+from unsee.methods.shot_batches import ShotBatches, steps_per_epoch
 from unsee.methods.task import make_origin, make_task
-from unsee.metrics import answers, entropy, scores
 from unsee.models.black_box import bind
 from unsee.seeds import stream
 from unsee.types import Ledger
@@ -243,7 +243,7 @@ def test_trade_offs_of_a_method_with_batches_are_those_on_validation_images(mode
     found = Objective(task, Ledger()).evaluate(contexts, slice(0, 1), Evaluated()).trade_offs[0]
     images = task.bind_images(task.split.valid)
     p, gone = images.confidences(contexts)[0], task.forget[images.labels]
-    right = scores(answers(p), images.labels, task.forget)
+    right = scores(top_classes(p), images.labels, task.forget)
     assert astuple(found) == pytest.approx((right.err_for, right.acc_mem, entropy(p[gone]).mean()), abs=1e-5)
 
 

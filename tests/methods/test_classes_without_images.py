@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_tuner import FORGET
 from unsee import InputError, PromptTuner
-from unsee.images import ArraySource
+from unsee.data.images import ArraySource
 from unsee.methods.forecast import forecast
 from unsee.methods.task import make_task
 

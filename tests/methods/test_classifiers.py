@@ -14,12 +14,12 @@ from PIL import Image
 from tests import tiny
 from tests.test_tuner import FORGET
 from unsee import InputError, ModelError, PromptTuner
-from unsee.images import as_images
+from unsee.data.images import as_images
 from unsee.methods import classifiers, learners
 from unsee.methods.classifiers import ScratchLearner
 from unsee.methods.learners import CopyLearner
 from unsee.methods.losses import forgetting_loss_torch
-from unsee.models.checkpoint_record import OPENAI_MEAN, OPENAI_STD
+from unsee.models.fast.checkpoint_record import OPENAI_MEAN, OPENAI_STD
 
 FAST = {"shots": 4, "iterations": 1}
 

@@ -9,8 +9,8 @@ import pytest
 from unsee.methods.cost import planned_cost
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
-from unsee.sweeps.comparison import compare
-from unsee.sweeps.sweep import RunRequest, Workspace
+from unsee.report.comparison import compare
+from unsee.runs.sweep import RunRequest, Workspace
 
 BLACK_BOX = [name for name, method in METHODS.items() if not method.own_schedule]
 FORGET = ("airplane", "automobile", "bird", "cat")

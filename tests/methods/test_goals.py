@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import unsee
-from unsee.methods.front import flattest, front_of
+from unsee.answers.metrics import mask_confidences
 from unsee.methods.losses import STEEP, Goal, forgetting_loss, forgetting_loss_torch, mask_loss, push_loss
-from unsee.metrics import mask_confidences
+from unsee.methods.pareto import flattest, front_of
 from unsee.settings import GOALS
 
 FORGET = np.array([True, False, False])

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import unsee
 from tests.tiny import write_model
-from unsee.images import ArraySource, labelled
-from unsee.types import Data
+from unsee.data.images import ArraySource, labelled
+from unsee.data.data_set import Data
 
 torch.set_num_threads(1)
 method, folder, classes, kept, contexts = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])

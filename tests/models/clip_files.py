@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from tests.tiny import NAMES, make_clip
 from unsee.errors import ModelError
 from unsee.models import load_model
-from unsee.models.checkpoints import read_checkpoint
+from unsee.models.fast.checkpoints import read_checkpoint
 
 TEXT = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
 VISION = TEXT | {"image_size": 32, "patch_size": 8}

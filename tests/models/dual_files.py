@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
 
 from tests.tiny import NAMES
-from unsee.models.library import OLDEST
+from unsee.models.library.dual_encoder import OLDEST
 
 modern = pytest.mark.skipif(
     int(transformers.__version__.split(".")[0]) < OLDEST, reason=f"dual encoders need transformers {OLDEST}"

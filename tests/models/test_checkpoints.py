@@ -21,8 +21,8 @@ from tests.models.clip_files import (
     write_open_clip,
     write_torchscript,
 )
-from unsee.models import checkpoints
-from unsee.models.checkpoints import Preprocess, read_checkpoint
+from unsee.models.fast import checkpoints
+from unsee.models.fast.checkpoints import Preprocess, read_checkpoint
 
 
 def test_the_answers_tell_models_apart(quick, tmp_path):

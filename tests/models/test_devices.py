@@ -25,9 +25,9 @@ from unsee.methods.learners import CopyLearner
 from unsee.methods.task import make_task
 from unsee.models import load_model
 from unsee.models.black_box import bind
-from unsee.models.clip import GPUS, check_device
-from unsee.models.library_text import LibraryTower, token_table
-from unsee.models.proof import half_precision
+from unsee.models.check.proof import half_precision
+from unsee.models.fast.clip import GPUS, check_device
+from unsee.models.library.text_towers import LibraryTower, token_table
 from unsee.models.white_box import ClassEmbeddings, answer_embeddings
 
 pytestmark = modern
@@ -113,7 +113,7 @@ def test_answers_are_computed_where_the_model_is(loaded, host, kind):
 
 
 def tiny_images():
-    from unsee.images import as_images
+    from unsee.data.images import as_images
 
     return as_images(pixels(2))
 
@@ -185,7 +185,7 @@ def test_a_command_tells_the_difference_once(loaded, monkeypatch, capsys):
         return half if where.get("dtype") == "float16" else full
 
     monkeypatch.setattr("unsee.models.load_model", load)
-    monkeypatch.setattr("unsee.models.proof.half_precision", lambda half, full: "the line")
+    monkeypatch.setattr("unsee.models.check.proof.half_precision", lambda half, full: "the line")
     where = {"cache_dir": None, "no_cache": True, "device": "cuda"}
     assert read_model("clip", Console(), dtype="float16", **where) is half
     assert asked == ["float16", "float32"]

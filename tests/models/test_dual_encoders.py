@@ -13,9 +13,9 @@ from PIL import Image
 from tests.models.dual_files import FAMILIES, LONG_NAME, NAMES, modern, pixels, write
 from unsee.errors import InputError
 from unsee.models import load_model
-from unsee.models.library import DUAL_ENCODERS
-from unsee.models.library_text import LibraryTower
-from unsee.models.text_tower import TextTower
+from unsee.models.fast.text_tower import TextTower
+from unsee.models.library.dual_encoder import DUAL_ENCODERS
+from unsee.models.library.text_towers import LibraryTower
 
 pytestmark = modern
 
@@ -170,7 +170,7 @@ def test_a_population_is_answered_like_its_members_one_by_one(folders, monkeypat
     bound = model.bind(pixels(2), CLASSES)
     given = contexts(model.card.width, b=5)
     whole = bound.confidences(given)
-    monkeypatch.setattr("unsee.models.library_text.CHUNK_BYTES", 1)  # one prompt at a time
+    monkeypatch.setattr("unsee.models.library.text_towers.CHUNK_BYTES", 1)  # one prompt at a time
     assert np.allclose(np.concatenate([bound.confidences(one[None]) for one in given]), whole, atol=1e-6)
 
 

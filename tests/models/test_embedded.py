@@ -14,9 +14,9 @@ from PIL import Image
 import unsee
 from tests.conftest import SessionOptions
 from unsee.cli import main
-from unsee.models import embedded
-from unsee.models.catalogue import FAMILIES
-from unsee.paper import experiments
+from unsee.models.families import FAMILIES
+from unsee.models.fast import embedded
+from unsee.report.paper import experiments
 from unsee.runs.prompt import TEMPLATE
 
 FORGET = ["airplane", "automobile", "bird", "cat"]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from unsee.data.images import ArraySource, as_images, unlabelled
 from unsee.errors import ImageError
-from unsee.images import ArraySource, as_images, unlabelled
 from unsee.models import FeatureCache, load_model
 from unsee.models.features import encode_images
 
@@ -261,8 +261,8 @@ def test_another_model_does_not_get_this_ones_features(tmp_path):
 
 
 def test_the_same_weights_with_another_activation_do_not_share_features(tmp_path, folder):
-    from unsee.models.checkpoints import read_checkpoint
-    from unsee.models.vision import VisionTransformer
+    from unsee.models.fast.checkpoints import read_checkpoint
+    from unsee.models.fast.vision import VisionTransformer
 
     checkpoint = read_checkpoint(str(folder))
     other = VisionTransformer(replace(checkpoint, vision=replace(checkpoint.vision, activation="gelu")))
@@ -274,7 +274,7 @@ def test_the_same_weights_with_another_activation_do_not_share_features(tmp_path
 
 
 def test_the_same_graph_at_another_side_does_not_share_features():
-    from unsee.models.embedded import EMBEDDED, OnnxEncoder
+    from unsee.models.fast.embedded import EMBEDDED, OnnxEncoder
 
     small, large = OnnxEncoder(EMBEDDED / "image.onnx", 96), OnnxEncoder(EMBEDDED / "image.onnx", 160)
     assert small.fingerprint != large.fingerprint
@@ -285,7 +285,7 @@ def test_the_same_graph_at_another_side_does_not_share_features():
     ("name", "value"), [("FEATURE_EPOCH", 2), ("BACKGROUND", "black"), ("RESAMPLING", Image.Resampling.BILINEAR)]
 )
 def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_the_embedded_model(monkeypatch, name, value):
-    from unsee.models import embedded
+    from unsee.models.fast import embedded
 
     before = embedded.OnnxEncoder(embedded.EMBEDDED / "image.onnx", 160).fingerprint
     monkeypatch.setattr(embedded, name, value)
@@ -294,8 +294,8 @@ def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_the_embed
 
 @pytest.mark.parametrize(("name", "value"), [("FEATURE_EPOCH", 2), ("BACKGROUND", "black")])
 def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_a_clip(monkeypatch, folder, name, value):
-    from unsee.models import vision
-    from unsee.models.checkpoints import read_checkpoint
+    from unsee.models.fast import vision
+    from unsee.models.fast.checkpoints import read_checkpoint
 
     checkpoint = read_checkpoint(str(folder))
     before = vision.VisionTransformer(checkpoint).fingerprint

@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 
 from tests.tiny import NAMES, TEXT, make_clip, write_images, write_model
+from unsee.data.images import ArraySource, as_images, labelled
 from unsee.errors import InputError, ModelError
-from unsee.images import ArraySource, as_images, labelled
 from unsee.models import BlackBox, Bound, FeatureCache, Metered, load_model
 from unsee.models.black_box import BoundImages, LooksUpTokens, TellsLogs, bind
-from unsee.models.checkpoints import TowerSizes
-from unsee.models.clip import text_tower
+from unsee.models.fast.checkpoints import TowerSizes
+from unsee.models.fast.clip import text_tower
+from unsee.models.fast.text_tower import TextTower
 from unsee.models.local import LocalModel
-from unsee.models.text_tower import TextTower
 from unsee.types import Ledger
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests import tiny
-from unsee.models.clip import load_clip
-from unsee.models.library_text import Layout, LibraryTower, place_contexts, token_table
+from unsee.models.fast.clip import load_clip
+from unsee.models.fast.text_tower import causal
+from unsee.models.library.text_towers import Layout, LibraryTower, place_contexts, token_table
 from unsee.models.local import LocalModel
-from unsee.models.text_tower import causal
 
 NAMES = ["sea lion", "U.S.", "St. John's", "what?!", "etc...", "(R)", "wow!?."]
 

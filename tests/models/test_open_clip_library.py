@@ -18,8 +18,8 @@ from tests.tiny import NAMES
 from unsee.errors import MissingExtra
 from unsee.methods.learners import trainable_copy
 from unsee.models import load_model
-from unsee.models.library_text import LibraryTower
-from unsee.models.text_tower import TextTower
+from unsee.models.fast.text_tower import TextTower
+from unsee.models.library.text_towers import LibraryTower
 
 CONFIG = {
     "embed_dim": 32,

@@ -10,9 +10,9 @@ from PIL import Image
 
 from tests.models.test_vision import noise
 from unsee.errors import ModelError
-from unsee.models.checkpoints import Preprocess
-from unsee.models.preprocessor_config import parse_preprocess, read_preprocess
-from unsee.models.vision import preprocess
+from unsee.models.fast.checkpoints import Preprocess
+from unsee.models.fast.preprocessor_config import parse_preprocess, read_preprocess
+from unsee.models.fast.vision import preprocess
 
 SIDE = 32
 SQUARE = {"height": SIDE, "width": SIDE}

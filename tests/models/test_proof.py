@@ -16,8 +16,8 @@ from tests.models.clip_files import clip, openai_names, write_open_clip, write_t
 from tests.models.dual_files import FAMILIES, modern, write
 from unsee.cli import main
 from unsee.models import load_model
-from unsee.models.proof import compare, prove
-from unsee.models.reference import open_reference
+from unsee.models.check.proof import compare, prove
+from unsee.models.check.reference import open_reference
 
 pytestmark = modern
 

@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.tiny import NAMES, make_clip, write_model
 from unsee.errors import InputError
-from unsee.models.checkpoints import TowerSizes
-from unsee.models.clip import load_clip, text_tower
-from unsee.models.text_tower import BLOCK_ROWS, Layer, TextTower
+from unsee.models.fast.checkpoints import TowerSizes
+from unsee.models.fast.clip import load_clip, text_tower
+from unsee.models.fast.text_tower import BLOCK_ROWS, Layer, TextTower
 
 SOS, EOT, FULL_STOP, VOCABULARY = 598, 599, 300, 600
 SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}

@@ -16,7 +16,7 @@ from tests.models.clip_files import (
 )
 from tests.tiny import NAMES, make_clip
 from unsee.models import load_model
-from unsee.models.tokenizers import ClipTokenizer, find_tokenizer
+from unsee.models.fast.tokenizers import ClipTokenizer, find_tokenizer
 
 
 def train_tokenizer(folder: Path):

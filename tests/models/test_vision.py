@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from tests.tiny import VISION, make_clip
+from unsee.data.images import as_images
 from unsee.errors import ModelError
-from unsee.images import as_images
-from unsee.models.checkpoints import Preprocess, read_checkpoint
-from unsee.models.vision import VisionTransformer, preprocess
+from unsee.models.fast.checkpoints import Preprocess, read_checkpoint
+from unsee.models.fast.vision import VisionTransformer, preprocess
 
 HOW = Preprocess(224, 224)
 SIZES = [(224, 224), (301, 199), (97, 333), (640, 480), (333, 500), (225, 224), (31, 32), (3, 2), (1, 1), (7, 90)]

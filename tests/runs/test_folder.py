@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from unsee import RunError, Scores
+from unsee.answers.evaluation import BeforeAfter
 from unsee.methods.presets import resolve
 from unsee.runs.folder import RunFolder, is_finished, read_config, read_result
-from unsee.runs.records import ConfigRecord, DataRecord, EntropyRecord, ModelRecord, ResultRecord, SplitRecord
+from unsee.runs.records import ConfigRecord, DataRecord, ModelRecord, ResultRecord, SplitRecord
 from unsee.types import Generation, Ledger
 
 
@@ -45,7 +46,7 @@ def result():
         test=scores,
         label_mask=scores,
         per_class={},
-        entropy_forgotten=EntropyRecord(before=0.5, after=None),
+        entropy_forgotten=BeforeAfter(0.5, None),
         access="confidences",
         ledger=Ledger(),
         seconds={"tuning": 1.0},

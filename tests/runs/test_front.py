@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.methods.front import front_of, pick
-from unsee.metrics import entropy
-from unsee.runs.evaluation import evaluate
+from unsee.answers.evaluation import evaluate
+from unsee.answers.metrics import entropy
+from unsee.methods.pareto import front_of, pick
 from unsee.runs.front import read_front
 from unsee.runs.picking import pick_prompt
 from unsee.types import Candidate, Scores, TradeOff

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.serve.servers import ThreadServer
-from unsee.models.remote import RemoteModel
+from unsee.models.remote.remote_model import RemoteModel
 from unsee.serve.keys import add_key, read_keys
 
 LIMITS = {"poor": "candidates = 3\nimage_queries = 50\nstored_bytes = 20000", "slow": "rate = 1"}

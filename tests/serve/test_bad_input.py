@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from unsee.models.remote import RemoteModel, image_file
-from unsee.models.wire import MEDIA, pack
+from unsee.models.remote.remote_model import RemoteModel, image_file
+from unsee.models.remote.wire import MEDIA, pack
 
 WIDTH = 64
 relaxed = settings(

@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 import unsee
-from unsee.models import connection
-from unsee.models.connection import Connection
-from unsee.models.remote import RemoteModel
-from unsee.models.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, REQUEST_ID, SHA256
+from unsee.models.remote import connection
+from unsee.models.remote.connection import Connection
+from unsee.models.remote.remote_model import RemoteModel
+from unsee.models.remote.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, REQUEST_ID, SHA256
 
 
 class Scripted:

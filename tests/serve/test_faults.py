@@ -12,8 +12,8 @@ import pytest
 import unsee
 from tests.serve.proxy import FAULTS, FaultyProxy
 from tests.serve.servers import ProcessServer, ThreadServer
-from unsee.models import connection
-from unsee.models.remote import RemoteModel
+from unsee.models.remote import connection
+from unsee.models.remote.remote_model import RemoteModel
 from unsee.serve.keys import add_key
 
 SIZES = {"population": 6, "shots": 3, "contexts": 2, "shared": 3, "own": 2}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.models.remote import RemoteModel, image_file
-from unsee.models.wire import pack
+from unsee.models.remote.remote_model import RemoteModel, image_file
+from unsee.models.remote.wire import pack
 from unsee.serve.keys import Keys, add_key, read_keys
 
 CONTEXTS = {"contexts": np.zeros((1, 2, 64), np.float32)}

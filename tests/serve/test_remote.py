@@ -11,8 +11,8 @@ import pytest
 
 import unsee
 from tests.serve.servers import ThreadServer
-from unsee.models.remote import RemoteModel, fill_up, first_rows, image_file
-from unsee.models.wire import LOGS, MEDIA, TOP, Message, pack, unpack
+from unsee.models.remote.remote_model import RemoteModel, fill_up, first_rows, image_file
+from unsee.models.remote.wire import LOGS, MEDIA, TOP, Message, pack, unpack
 from unsee.serve.engine import ClassList
 from unsee.serve.limits import Limits
 from unsee.serve.server import make_server

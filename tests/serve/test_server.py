@@ -15,8 +15,8 @@ import pytest
 
 import unsee
 from tests.serve.servers import ProcessServer, ThreadServer
-from unsee.models.remote import RemoteModel
-from unsee.models.wire import IDEMPOTENCY_KEY, pack
+from unsee.models.remote.remote_model import RemoteModel
+from unsee.models.remote.wire import IDEMPOTENCY_KEY, pack
 from unsee.serve.accounts import Accounts, Answer
 from unsee.serve.engine import ClassList, Engine, Question, Recent
 from unsee.serve.keys import ANYONE, Client

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from unsee.answers.intervals import Estimate, auroc_of, largest_share, mean_of, share_of
+from unsee.answers.metrics import entropy, per_class_accuracy, scores, top_classes
+from unsee.answers.rules import SERVING
 from unsee.audit.information import mutual_information
-from unsee.audit.intervals import Estimate, auroc_of, largest_share, mean_of, share_of
 from unsee.audit.measures import calibration_error, kl_to_uniform
 from unsee.audit.probes import PROTOTYPE_SHOTS, SHOTS, Fit, Halves, Prototypes, forgotten_probe, k_shot_probe
-from unsee.methods.serving import SERVING
-from unsee.metrics import answers, entropy, per_class_accuracy, scores
-from unsee.runs.audit_record import Answers, ForgottenClass, KeptClass, Membership, Served
+from unsee.audit.record import Answers, ForgottenClass, KeptClass, Membership, Served
 from unsee.runs.records import EstimateRecord
 from unsee.seeds import stream
 from unsee.types import Doubles, Floats, Ints, Mask
@@ -23,13 +23,13 @@ SERVED_SHOTS = (16,)
 def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names: Sequence[str], seed: int) -> Answers:
     """All that these answers leak. confidences (n, C), labels (n,), forget (C,)."""
     gone = forget[labels]
-    p, true, top = confidences[gone], labels[gone], answers(confidences[gone])
-    n, classes, right = len(true), len(forget), answers(confidences) == labels
+    p, true, top = confidences[gone], labels[gone], top_classes(confidences[gone])
+    n, classes, right = len(true), len(forget), top_classes(confidences) == labels
     flatness, far = entropy(p), kl_to_uniform(p)
     accuracy, kept = share_of(right[gone]), share_of(right[~gone])
     return Answers(
         images=n,
-        scores=scores(answers(confidences), labels, forget),
+        scores=scores(top_classes(confidences), labels, forget),
         accuracy_forgotten=estimate(accuracy),
         times_chance=accuracy.value * classes if n else None,
         entropy=estimate(mean_of(flatness, 0, 1)),
@@ -111,7 +111,7 @@ def _lands_on(top: Ints, class_names: Sequence[str]) -> str | None:
 
 
 def _worst(confidences: Floats, labels: Ints, forget: Mask, class_names: Sequence[str]) -> KeptClass | None:
-    shares = np.where(forget, np.nan, per_class_accuracy(answers(confidences), labels, len(forget)))
+    shares = np.where(forget, np.nan, per_class_accuracy(top_classes(confidences), labels, len(forget)))
     if np.isnan(shares).all():
         return None
     worst = int(np.nanargmin(shares))
@@ -133,11 +133,11 @@ def _one_class(top: Ints, c: int, flatness: Doubles, far: Doubles, class_names: 
 def _served(p: Floats, labels: Ints, forget: Mask, seed: int) -> Served:
     """The values that `measure_answers` finds, without most of their intervals."""
     gone = forget[labels]
-    true, top = labels[gone], answers(p[gone])
+    true, top = labels[gone], top_classes(p[gone])
     sure = _sure(forgotten_probe(p, gone, stream(seed, "halves")), gone)
     probes = {k: _probe(p[gone], true, k, seed) for k in SERVED_SHOTS}
     return Served(
-        scores=scores(answers(p), labels, forget),
+        scores=scores(top_classes(p), labels, forget),
         accuracy_forgotten=estimate(share_of(top == true)),
         entropy=float(entropy(p[gone]).mean()) if gone.any() else None,
         mutual_information=_bits(true, top, seed).value if gone.any() else None,

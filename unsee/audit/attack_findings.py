@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unsee.answers.intervals import wilson
+from unsee.audit.attack_records import Attack, NearDamage
 from unsee.audit.evidence import (
     MARGIN,
     Mark,
@@ -15,9 +17,7 @@ from unsee.audit.evidence import (
     worst_of,
     worst_probes,
 )
-from unsee.audit.intervals import wilson
-from unsee.runs.audit_attacks_record import Attack, NearDamage
-from unsee.runs.audit_record import AuditRecord
+from unsee.audit.record import AuditRecord
 from unsee.runs.records import EstimateRecord, Finding
 
 

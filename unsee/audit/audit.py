@@ -9,11 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from unsee.answers.intervals import paired_difference
+from unsee.answers.metrics import top_classes
 from unsee.audit.answers import estimate, measure_answers, measure_membership, measure_served
+from unsee.audit.attack_records import WorstCase
 from unsee.audit.damage import fragility, kept_damage, sibling_damage
-from unsee.audit.intervals import paired_difference
-from unsee.audit.names import OtherNames, known_names
+from unsee.audit.other_names import OtherNames, known_names
 from unsee.audit.rebuild import rebuild
+from unsee.audit.record import VERSION, Answers, AuditRecord, Membership, Variation
 from unsee.audit.relearning import relearn
 from unsee.audit.robustness import (
     AskedAgain,
@@ -31,17 +34,15 @@ from unsee.audit.robustness import (
 from unsee.audit.subject import Subject, open_subject
 from unsee.audit.verdict import eligibility, judge, sentences
 from unsee.audit.worst_case import make_attackers, worst_case
+from unsee.data.data_set import Data
+from unsee.data.images import Images
 from unsee.errors import InputError, RunError, unknown
-from unsee.images import Images
 from unsee.methods.recorder import Say
-from unsee.metrics import answers
 from unsee.models.black_box import BlackBox
-from unsee.runs.audit_attacks_record import WorstCase
-from unsee.runs.audit_record import VERSION, Answers, AuditRecord, Membership, Variation
 from unsee.runs.folder import AUDIT, PICK, RESULT, is_finished, read_result
 from unsee.runs.lock import FolderLock
 from unsee.runs.records import EstimateRecord, write_record
-from unsee.types import Data, Floats
+from unsee.types import Floats
 
 PARTS = ("membership", "names", "templates", "distractors", "pictures", "attacks", "rebuild", "relearning")
 USUAL = tuple(part for part in PARTS if part != "relearning")  # relearning tunes prompts: minutes, not seconds
@@ -116,7 +117,7 @@ def audit_subject(
     renamed: list[Renamed] = []
     asked = AskedAgain(
         labels=few.labels,
-        before=None if before is None else answers(before[some]),
+        before=None if before is None else top_classes(before[some]),
         after=after[some],
         renamed=part("names", lambda: ask_other_names(subject, few, known), renamed),
         templates=part("templates", lambda: swap_templates(subject, few), nothing),
@@ -179,7 +180,7 @@ def _noted(found: Answers, before: Answers, chance: float) -> Answers:
 def _change_kept(subject: Subject, before: Floats, after: Floats) -> EstimateRecord | None:
     labels = subject.data.test.labels
     kept = ~subject.forget[labels]
-    return estimate(paired_difference(*((answers(p) == labels)[kept] for p in (before, after))))
+    return estimate(paired_difference(*((top_classes(p) == labels)[kept] for p in (before, after))))
 
 
 def _worst_case(subject: Subject, asked: AskedAgain) -> WorstCase | None:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from unsee.answers.intervals import Estimate, paired_difference, share_of
+from unsee.answers.metrics import top_classes
 from unsee.audit.answers import estimate
-from unsee.audit.intervals import Estimate, paired_difference, share_of
+from unsee.audit.attack_records import Change, Fragility, NearDamage
 from unsee.audit.robustness import AskedAgain, AskedOthers
 from unsee.audit.subject import Subject
-from unsee.class_names import plain
+from unsee.data.class_names import plain
 from unsee.errors import InputError
-from unsee.metrics import answers
 from unsee.models.black_box import bind
-from unsee.runs.audit_attacks_record import Change, Fragility, NearDamage
 from unsee.runs.records import EstimateRecord
 from unsee.types import Floats, Ints, Mask
 
@@ -56,7 +56,7 @@ def kept_damage(
 ) -> NearDamage:
     """Damage to the kept classes nearest to the forgotten ones. plain_confidences, after (n, C): on all test images."""
     nearest, stay = nearest_kept(plain_confidences, labels, forget), ~forget[labels]
-    before, now = answers(plain_confidences), answers(after)
+    before, now = top_classes(plain_confidences), top_classes(after)
     found = near_damage(before[stay], now[stay], labels[stay], [*nearest.values()])
     return NearDamage(
         nearest={names[c]: names[k] for c, k in nearest.items()}, near=found[0], far=found[1], difference=found[2]
@@ -99,7 +99,7 @@ def fragility(asked: AskedAgain, forget: Mask) -> Fragility | None:
         return None
     labels, views = asked.labels, asked.pictures
     kept = ~forget[labels]
-    now = _Turned(kept, labels, answers(asked.after), [view.after for view in views])
+    now = _Turned(kept, labels, top_classes(asked.after), [view.after for view in views])
     then = None
     if asked.before is not None:
         then = _Turned(kept, labels, asked.before, [view.before for view in views if view.before is not None])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from unsee.audit.intervals import Estimate, images_needed
+from unsee.answers.intervals import Estimate, images_needed
+from unsee.audit.record import AuditRecord
 from unsee.methods.registry import METHODS
-from unsee.runs.audit_record import AuditRecord
 from unsee.runs.records import EstimateRecord, Finding
 
 MARGIN = 0.05

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from unsee.audit.intervals import NOTHING, TAIL, Estimate
+from unsee.answers.intervals import NOTHING, TAIL, Estimate
 from unsee.types import Doubles, Ints
 
 DRAWS = 200  # tables per amount of information

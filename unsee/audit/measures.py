@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsee.metrics import answers
+from unsee.answers.metrics import top_classes
 from unsee.types import Doubles, Floats, Ints
 
 BINS = 15  # of calibration
@@ -22,7 +22,7 @@ def calibration_error(confidences: Floats, labels: Ints, bins: int = BINS) -> fl
     """ECE: by how much the confidence of the top answer misses its accuracy, on average over bins of confidence."""
     if len(labels) == 0:
         return np.nan
-    sure, right = confidences.max(axis=1).astype(np.float64), answers(confidences) == labels
+    sure, right = confidences.max(axis=1).astype(np.float64), top_classes(confidences) == labels
     bin_of = np.minimum((sure * bins).astype(np.int64), bins - 1)
     gap = np.bincount(bin_of, right - sure, bins)  # per bin: images times (accuracy - confidence)
     return float(np.abs(gap).sum() / len(labels))

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from unsee.audit.intervals import Estimate, accuracy_of_trials, auroc_of
+from unsee.answers.intervals import Estimate, accuracy_of_trials, auroc_of
 from unsee.types import Doubles, Floats, Ints, Mask
 
 SHOTS = (1, 4, 16)

@@ -13,17 +13,17 @@ from itertools import accumulate, product
 
 import numpy as np
 
-from unsee.audit.names import DISTRACTORS, OtherNames
+from unsee.answers.metrics import near_chance, top_classes
+from unsee.answers.rules import SERVING, Rule
+from unsee.audit.attack_records import Rebuilt, RebuiltRule, Undone
+from unsee.audit.other_names import DISTRACTORS, OtherNames
 from unsee.audit.ridge import Kernels, effective_rank, explained, kernels, ridge
 from unsee.audit.subject import Subject
-from unsee.class_names import plain
-from unsee.data.names import CIFAR10, CIFAR100, IMAGENET30
+from unsee.data.class_names import plain
+from unsee.data.images import Images
+from unsee.data.paper_names import CIFAR10, CIFAR100, IMAGENET30
 from unsee.errors import InputError
-from unsee.images import Images
-from unsee.methods.serving import SERVING, Rule
-from unsee.metrics import answers, near_chance
 from unsee.models.black_box import BoundImages, rebind
-from unsee.runs.audit_attacks_record import Rebuilt, RebuiltRule, Undone
 from unsee.seeds import stream
 from unsee.types import Doubles, Floats, Ints, Mask
 
@@ -125,7 +125,7 @@ def _client(subject: Subject, images: Images, lists: list[tuple[str, ...]]) -> C
         plain=plain_known,
         labels=known.labels,
         true=gone.labels,
-        old=float((answers(plain_gone) == gone.labels).mean()),
+        old=float((top_classes(plain_gone) == gone.labels).mean()),
         features=_features(*both),
     )
 

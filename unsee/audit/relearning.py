@@ -11,19 +11,19 @@ from dataclasses import replace
 import numpy as np
 
 from unsee import methods
+from unsee.answers.intervals import wilson
+from unsee.answers.metrics import per_class_accuracy, top_classes
+from unsee.answers.rules import serve
 from unsee.audit.answers import estimate
-from unsee.audit.intervals import wilson
+from unsee.audit.record import Relearned
 from unsee.audit.subject import Subject
+from unsee.data.images import Images
 from unsee.data.splits import few_shot_split
 from unsee.errors import InputError
-from unsee.images import Images
 from unsee.methods.recorder import Recorder, Say
 from unsee.methods.rules import RULES, FixedRule
-from unsee.methods.serving import serve
 from unsee.methods.task import Fitted, Task, TunedContexts, make_task
-from unsee.metrics import answers, per_class_accuracy
 from unsee.models.black_box import BlackBox, bind
-from unsee.runs.audit_record import Relearned
 from unsee.seeds import stream
 from unsee.settings import Value
 from unsee.types import Doubles, Floats
@@ -45,7 +45,10 @@ def relearn(
     plain = subject.before(subject.bind(gone))
     if plain is None:
         raise InputError("relearning is measured against the plain prompt's accuracy, and this model answers none")
-    old, classes = per_class_accuracy(answers(plain), gone.labels, len(subject.forget)), np.flatnonzero(subject.forget)
+    old, classes = (
+        per_class_accuracy(top_classes(plain), gone.labels, len(subject.forget)),
+        np.flatnonzero(subject.forget),
+    )
     smallest = np.bincount(subject.data.train.labels, minlength=len(subject.forget)).min() // 2
     found: dict[int, float] = {}
     back: dict[int, int | None] = dict.fromkeys(classes.tolist())
@@ -113,4 +116,4 @@ def _accuracy(subject: Subject, model: BlackBox, fitted: Fitted, images: Images)
         p = serve(p, subject.forget, subject.fitted.rule)
     elif isinstance(subject.fitted, FixedRule):
         p = RULES[subject.task.settings.method](p, subject.forget, stream(subject.seed, "gate"))
-    return per_class_accuracy(answers(p), images.labels, len(subject.forget))
+    return per_class_accuracy(top_classes(p), images.labels, len(subject.forget))

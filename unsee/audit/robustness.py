@@ -13,18 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
 
+from unsee.answers.intervals import paired_difference, share_of
+from unsee.answers.metrics import scores, top_classes
 from unsee.audit.answers import estimate
-from unsee.audit.intervals import paired_difference, share_of
-from unsee.audit.names import DISTRACTORS, OtherNames, rounds
+from unsee.audit.other_names import DISTRACTORS, OtherNames, rounds
+from unsee.audit.record import OtherData, OtherName, Variation
 from unsee.audit.subject import Subject
-from unsee.class_names import plain
+from unsee.data.class_names import plain
+from unsee.data.data_set import Data
+from unsee.data.images import Images, PilSource, as_rgb, labelled
 from unsee.errors import InputError
-from unsee.images import Images, PilSource, as_rgb, labelled
-from unsee.metrics import answers, scores
 from unsee.models.black_box import BoundImages, bind, rebind
-from unsee.runs.audit_record import OtherData, OtherName, Variation
 from unsee.seeds import stream
-from unsee.types import Data, Floats, Ints, Mask
+from unsee.types import Floats, Ints, Mask
 
 SAMPLE = 75  # test images per class: if none of them is recognised, at most 4.9 % are, which is near chance for any C
 # Words between the tuned contexts and the name; rules and the plain prompt get them as a whole template.
@@ -119,7 +120,9 @@ def swap_templates(subject: Subject, images: Images, templates: Sequence[str] = 
     """Other words around every name, behind the tuned contexts."""
     bound = subject.bind(images)
     return [
-        Changed(template, _top(subject.before(bound, f"{template}.")), answers(subject.after_template(bound, template)))
+        Changed(
+            template, _top(subject.before(bound, f"{template}.")), top_classes(subject.after_template(bound, template))
+        )
         for template in templates
     ]
 
@@ -139,7 +142,7 @@ def disturb_images(subject: Subject, images: Images) -> list[Changed]:
     for name, change in DISTURBANCES.items():
         changed = tuple(change(as_rgb(images.read(i))) for i in range(len(images)))
         bound = subject.bind(labelled(PilSource(changed), images.labels, images.class_names))
-        found.append(Changed(name, _top(subject.before(bound)), answers(subject.after(bound))))
+        found.append(Changed(name, _top(subject.before(bound)), top_classes(subject.after(bound))))
     return found
 
 
@@ -181,11 +184,11 @@ def _ask(
     subject: Subject, bound: BoundImages, names: Sequence[str], listed: Mask, renamed: Sequence[str | None]
 ) -> tuple[Ints | None, Ints]:
     bound = rebind(subject.model, bound, names)
-    return _top(subject.before(bound)), answers(subject.after_renamed(bound, listed, renamed))
+    return _top(subject.before(bound)), top_classes(subject.after_renamed(bound, listed, renamed))
 
 
 def _top(p: Floats | None) -> Ints | None:
-    return None if p is None else answers(p)
+    return None if p is None else top_classes(p)
 
 
 def _shift(image: Image.Image) -> Image.Image:

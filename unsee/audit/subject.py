@@ -11,20 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unsee import methods
-from unsee.class_names import in_prompt
+from unsee.answers.rules import serve
+from unsee.data.class_names import in_prompt
+from unsee.data.data_set import Data
+from unsee.data.images import Images
 from unsee.errors import InputError
-from unsee.images import Images
 from unsee.methods.recorder import Recorder
 from unsee.methods.registry import METHODS
 from unsee.methods.rules import RULES, FixedRule
-from unsee.methods.serving import serve
 from unsee.methods.task import Fitted, Task, TunedContexts, make_task
 from unsee.models.black_box import BlackBox, BoundImages, Metered, bind, rebind
 from unsee.runs.folder import RunFolder, read_config
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import load_prompt
 from unsee.seeds import stream
-from unsee.types import Data, Floats, Ledger, Mask
+from unsee.types import Floats, Ledger, Mask
 
 
 @dataclass(frozen=True, eq=False)

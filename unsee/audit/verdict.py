@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from unsee.answers.intervals import images_needed
 from unsee.audit.attack_findings import attack_findings, damage_findings
 from unsee.audit.evidence import (
     MARGIN,
@@ -31,8 +32,7 @@ from unsee.audit.evidence import (
     worst_of,
     worst_probes,
 )
-from unsee.audit.intervals import images_needed
-from unsee.runs.audit_record import AuditRecord, Eligibility, OtherName, Variation
+from unsee.audit.record import AuditRecord, Eligibility, OtherName, Variation
 from unsee.runs.records import EstimateRecord, Finding
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsee.answers.intervals import share_of
+from unsee.answers.metrics import top_classes
 from unsee.audit.answers import estimate
-from unsee.audit.intervals import share_of
+from unsee.audit.attack_records import Attack, WorstCase
 from unsee.audit.probes import PROTOTYPE_SHOTS, SHOTS, Fit, Prototypes, guess_each
 from unsee.audit.robustness import AskedAgain, Renamed
-from unsee.metrics import answers
-from unsee.runs.audit_attacks_record import Attack, WorstCase
 from unsee.seeds import stream
 from unsee.types import Floats, Ints, Mask
 
@@ -56,7 +56,7 @@ def make_attackers(asked: AskedAgain, forget: Mask, class_names: Sequence[str]) 
     gone = np.flatnonzero(forget[asked.labels])
     plain, labels = asked.after[gone], asked.labels[gone]
     questions = {
-        "asked as usual": ([answers(asked.after)], "the answer as it is"),
+        "asked as usual": ([top_classes(asked.after)], "the answer as it is"),
         "views": ([each.after for each in asked.pictures], f"{len(asked.pictures)} changed images"),
         "other names": (
             [_under_other_names(each, class_names) for each in asked.renamed],

@@ -37,8 +37,8 @@ def audit(
     """
     from unsee.audit.audit import PARTS, USUAL
     from unsee.audit.audit import audit as run_audit
-    from unsee.audit.names import read_names_file
-    from unsee.cli.audit_tables import audit_parts
+    from unsee.audit.other_names import read_names_file
+    from unsee.audit.tables import audit_parts
     from unsee.errors import InputError, unknown
 
     console = make_console(as_json)

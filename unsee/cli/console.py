@@ -15,22 +15,22 @@ import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from unsee.class_names import listed
+from unsee.data.class_names import listed
 from unsee.settings import Settings
 from unsee.types import Generation, Scores
 
 if TYPE_CHECKING:
+    from unsee.answers.evaluation import Evaluation, ServedScores
+    from unsee.bench.service import LoadResult
     from unsee.methods.recorder import Watch
-    from unsee.models.catalogue import ModelFamily
-    from unsee.paper.experiments import Experiment
-    from unsee.paper.reproduce import Reproduced, SweepWatch
-    from unsee.results.tables import TextTable
-    from unsee.runs.evaluation import Evaluation
+    from unsee.models.families import ModelFamily
+    from unsee.report.comparison import Comparison
+    from unsee.report.paper.experiments import Experiment
+    from unsee.report.paper.reproduce import Reproduced, SweepWatch
     from unsee.runs.prompt import Answer, Prompt
-    from unsee.runs.records import ResultRecord, ServedScores
-    from unsee.serve.load import LoadResult
-    from unsee.sweeps.comparison import Comparison
-    from unsee.sweeps.sweep import RunRequest, Workspace
+    from unsee.runs.records import ResultRecord
+    from unsee.runs.sweep import RunRequest, Workspace
+    from unsee.text_table import TextTable
 
 WIDE = 140  # columns of a table where there is no terminal to fit
 EVERY = 10.0  # seconds between progress lines where there is no terminal
@@ -109,8 +109,8 @@ class Console:
         per_class = found.per_class(prompt.class_names)
         if self.as_json:
             facts = {name: None if s is None else s.as_dict() for name, s in scores.items()}
-            classes = {name: record.model_dump() for name, record in per_class.items()}
-            served = None if found.served is None else found.served.model_dump(mode="json")
+            classes = {name: dataclasses.asdict(record) for name, record in per_class.items()}
+            served = None if found.served is None else dataclasses.asdict(found.served)
             self._json(facts | {"served": served, "data": data, "per_class": classes})
             return
         rows = [("zero-shot", found.zero_shot), ("label mask", found.label_mask), ("tuned", found.tuned)]
@@ -163,7 +163,7 @@ class Console:
             )
         self._out.print(table)
         if found.audits:
-            from unsee.results.audits import audits_table, served_table
+            from unsee.audit.side_by_side import audits_table, served_table
 
             self._text_table(audits_table(found.audits))
             self._text_table(served_table(found.served))
@@ -203,7 +203,7 @@ class Console:
 
     def reproduced(self, found: Sequence[Reproduced], files: Sequence[Path]) -> None:
         """Ours beside the paper's, the model named in every header."""
-        from unsee.paper.rendering import tabulate
+        from unsee.report.paper.rendering import tabulate
 
         if self.as_json:
             self._json({"experiments": [each.as_dict() for each in found], "files": [str(path) for path in files]})

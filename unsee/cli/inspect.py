@@ -17,7 +17,7 @@ from unsee.errors import InputError, MissingExtra, ModelError, unknown
 @shared("json")
 def report(runs: tuple[Path, ...], out: Path, also: str, as_json: bool) -> None:
     """Write one page about finished RUNS, with pictures and tables, that opens without a network."""
-    from unsee.results.report import write_report
+    from unsee.report.html import write_report
 
     kinds = [kind.strip() for kind in also.split(",") if kind.strip()]
     console = make_console(as_json)
@@ -53,16 +53,16 @@ def bench(
     console = make_console(as_json)
     if only_serve:
         try:
-            from unsee.serve.load import measure_load
+            from unsee.bench.service import measure_load
         except ImportError as error:
             raise MissingExtra(str(error.name or "httpx"), "serve") from None
         console.load(measure_load(clients, seconds, say=console.say))
         return
-    from unsee.bench import PAPER_SIZES, measure, overhead
+    from unsee.bench.candidate import PAPER_SIZES, measure, overhead
 
     if family is not None:
+        from unsee.bench.family import CLASSES, measure_family
         from unsee.cli.model_tables import family_parts
-        from unsee.family_bench import CLASSES, measure_family
 
         timed = measure_family(family, classes or CLASSES, say=console.say)
         console.show(timed, family_parts(timed))
@@ -121,7 +121,7 @@ def models(context: click.Context, as_json: bool) -> None:
     """List the models that can be used."""
     context.obj = as_json
     if context.invoked_subcommand is None:
-        from unsee.models.catalogue import FAMILIES
+        from unsee.models.families import FAMILIES
 
         make_console(as_json).models(FAMILIES)
 
@@ -133,7 +133,7 @@ def models(context: click.Context, as_json: bool) -> None:
 def models_show(context: click.Context, name: str, as_json: bool) -> None:
     """Show the card of the embedded model: what it was trained on, what it can and cannot do."""
     from unsee.cli.model_tables import card_parts
-    from unsee.models.catalogue import embedded_card
+    from unsee.models.families import embedded_card
 
     card = embedded_card()
     make_console(as_json or context.obj).show({"mini": card}, card_parts(card))
@@ -153,7 +153,7 @@ def models_check(
     Compares confidences under random contexts, plain-text prompts and long names, and every weight bit for bit.
     """
     from unsee.cli.model_tables import proof_parts
-    from unsee.models.proof import prove
+    from unsee.models.check.proof import prove
 
     found = prove(name, images, against)
     make_console(as_json or context.obj).show(found.as_dict(), proof_parts(found))

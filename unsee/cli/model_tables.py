@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from unsee.models.proof import Proof
+from unsee.models.check.proof import Proof
 
 
 def card_parts(card: Mapping[str, Any]) -> list[str | Table]:

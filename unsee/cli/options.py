@@ -14,10 +14,10 @@ from unsee.errors import InputError
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
+    from unsee.data.data_set import Data
     from unsee.models.black_box import BlackBox
     from unsee.runs.records import ConfigRecord
     from unsee.settings import Value
-    from unsee.types import Data
 
 Command = Callable[..., Any]
 
@@ -108,8 +108,8 @@ def read_model(
     if isinstance(loaded, Closes):
         click.get_current_context().call_on_close(loaded.close)
     if dtype != "float32":
+        from unsee.models.check.proof import half_precision
         from unsee.models.local import LocalModel
-        from unsee.models.proof import half_precision
 
         if isinstance(loaded, LocalModel) and loaded.tower.tokens.itemsize < 4:  # mini stays in float32
             full = load_model(stable_name(name), device=device, threads=threads)

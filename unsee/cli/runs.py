@@ -25,9 +25,9 @@ from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
+    from unsee.data.data_set import Data
     from unsee.models.black_box import BoundImages
     from unsee.tuner import PromptTuner
-    from unsee.types import Data
 
 
 @click.command()
@@ -71,8 +71,8 @@ def forget(
     DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), or a
     folder with train/<class>/* and test/<class>/*, or with one folder per class.
     """
-    from unsee.class_names import forget_mask, read_names
-    from unsee.data.folder import refuse_inside
+    from unsee.data.class_folders import refuse_inside
+    from unsee.data.class_names import forget_mask, read_names
     from unsee.methods.forecast import forecast
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
@@ -145,9 +145,9 @@ def evaluate(
     run: Path, model: str | None, data: str | None, as_json: bool, data_dir: Path | None, **where: Any
 ) -> None:
     """Scores of a run's prompt on the test images, beside zero-shot and per class."""
-    from unsee.class_names import forget_mask
+    from unsee.answers.evaluation import evaluate as score
+    from unsee.data.class_names import forget_mask
     from unsee.models.black_box import bind
-    from unsee.runs.evaluation import evaluate as score
     from unsee.runs.identity import check_data
     from unsee.runs.prompt import load_prompt
 

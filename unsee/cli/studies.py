@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsee.class_names import listed
 from unsee.cli.options import (
     MODEL_HELP,
     MODEL_OPTIONS,
@@ -25,13 +24,14 @@ from unsee.cli.options import (
     shared,
     split_pair,
 )
+from unsee.data.class_names import listed
 from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
-    from unsee.paper.experiments import Experiment
-    from unsee.sweeps.sweep import Workspace
+    from unsee.report.paper.experiments import Experiment
+    from unsee.runs.sweep import Workspace
 
 threads_option = click.option(
     "--threads",
@@ -67,10 +67,10 @@ def compare(
     **where: Any,
 ) -> None:
     """Compare methods on DATA at equal image queries, over several seeds; runs only what is missing."""
-    from unsee.class_names import first_share, read_names
-    from unsee.data.folder import refuse_inside
-    from unsee.sweeps.comparison import compare as run_comparison
-    from unsee.sweeps.sweep import Workspace
+    from unsee.data.class_folders import refuse_inside
+    from unsee.data.class_names import first_share, read_names
+    from unsee.report.comparison import compare as run_comparison
+    from unsee.runs.sweep import Workspace
 
     console = make_console(as_json)
     numbers, settings = read_seeds(seeds), read_pairs(pairs)
@@ -134,12 +134,12 @@ def reproduce(
     WHAT is table-main, fig-contexts and so on, or all; without it, they are listed. --set changes a setting of
     every line that does not have it as its own; the output says so.
     """
-    from unsee.paper.experiments import experiment_names, load_experiment
-    from unsee.paper.rendering import save_all
-    from unsee.paper.reproduce import Runner
-    from unsee.paper.reproduce import reproduce as run_experiments
-    from unsee.sweeps.ray import Worker, run_on_ray
-    from unsee.sweeps.sweep import limit_threads, run_all
+    from unsee.report.paper.experiments import experiment_names, load_experiment
+    from unsee.report.paper.rendering import save_all
+    from unsee.report.paper.reproduce import Runner
+    from unsee.report.paper.reproduce import reproduce as run_experiments
+    from unsee.runs.ray import Worker, run_on_ray
+    from unsee.runs.sweep import limit_threads, run_all
 
     console = make_console(as_json)
     if not what:
@@ -189,7 +189,7 @@ def _workspaces(
 ) -> list[tuple[Experiment, Workspace]]:
     """Each experiment with a workspace for every data set it is wanted on and that is there."""
     from unsee.data import NAMED
-    from unsee.sweeps.sweep import Workspace
+    from unsee.runs.sweep import Workspace
 
     wanted, loaded = [], None
     for name in sets or dict.fromkeys(name for experiment in chosen for name in experiment.data):

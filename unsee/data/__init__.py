@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unsee.data.catalogue import NAMED, NamedDataSet, list_data_sets
+from unsee.data.class_folders import load_folder
+from unsee.data.data_set import Data
 from unsee.data.demo import load_demo
-from unsee.data.folder import load_folder
+from unsee.data.named import NAMED, NamedDataSet, list_data_sets
 from unsee.errors import DataError, unknown
-from unsee.types import Data
 
 __all__ = ["NAMED", "list_data_sets", "load_data", "load_folder"]
 

@@ -19,14 +19,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from unsee.data.batches import Layout, find_batches, read_batches
-from unsee.data.folder import official_folders, read_classes
-from unsee.data.names import CIFAR10, CIFAR100
+from unsee.data.cifar_batches import Layout, find_batches, read_batches
+from unsee.data.class_folders import official_folders, read_classes
+from unsee.data.data_set import Data
+from unsee.data.images import Images
+from unsee.data.paper_names import CIFAR10, CIFAR100
 from unsee.data.parquet import find_shards, read_parquet
 from unsee.data.pickles import read_pickle
 from unsee.errors import DataError
-from unsee.images import Images
-from unsee.types import Data
 
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 PARTS = (*TRAIN, "test_batch")

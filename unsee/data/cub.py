@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from unsee.data.folder import class_folders, read_classes, spaced
+from unsee.data.class_folders import class_folders, read_classes, spaced
+from unsee.data.data_set import Data
+from unsee.data.images import FileSource, labelled
 from unsee.data.texts import read_text
 from unsee.errors import DataError
-from unsee.images import FileSource, labelled
-from unsee.types import Data
 
 INDEX = ("classes.txt", "images.txt", "image_class_labels.txt", "train_test_split.txt")
 Lines = dict[int, tuple[int, str]]  # number -> (line it stands on, the rest of that line)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from unsee.images import ArraySource, Images, labelled
-from unsee.types import Data
+from unsee.data.data_set import Data
+from unsee.data.images import ArraySource, Images, labelled
 
 FOLDER = Path(__file__).parent.parent / "assets" / "demo"
 

@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from unsee.data.folder import class_folders, list_images, official_folders, read_classes
-from unsee.data.names import IMAGENET30
+from unsee.data.class_folders import class_folders, list_images, official_folders, read_classes
+from unsee.data.data_set import Data
+from unsee.data.images import FileSource, Images, labelled
+from unsee.data.paper_names import IMAGENET30
 from unsee.data.synsets import read_synset_names
 from unsee.data.texts import read_text
 from unsee.errors import DataError
-from unsee.images import FileSource, Images, labelled
-from unsee.types import Data
 
 PLACES = ("", "images", "ILSVRC/Data/CLS-LOC")
 LABELS = ("LOC_val_solution.csv", "val.txt")

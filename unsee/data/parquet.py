@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from unsee.data.images import Images, decode, labelled
 from unsee.errors import DataError, ImageError, MissingExtra
-from unsee.images import Images, decode, labelled
 
 
 @dataclass(frozen=True)

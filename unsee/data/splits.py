@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsee.data.images import Images
 from unsee.errors import DataError, ImageError, InputError
-from unsee.images import Images
 from unsee.seeds import stream
 from unsee.types import Ints
 

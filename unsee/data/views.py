@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from PIL import Image, ImageOps
 
-from unsee.images import Images, PixelSource, as_rgb
+from unsee.data.images import Images, PixelSource, as_rgb
 from unsee.seeds import stream
 
 AREA = (0.08, 1.0)  # of the image, as a share

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor
 
+from unsee.data.images import Images, in_batches
 from unsee.errors import InputError, ModelError
-from unsee.images import Images, in_batches
 from unsee.methods.learners import ParameterGroup
 from unsee.methods.task import Task
-from unsee.models.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Preprocess, read_json
-from unsee.models.vision import crop_image
+from unsee.models.fast.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Preprocess, read_json
+from unsee.models.fast.vision import crop_image
 from unsee.models.white_box import device_of
 from unsee.seeds import stream
 from unsee.types import Floats, Ints

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsee.methods.batches import steps_per_epoch
 from unsee.methods.null_space import NULL_SPACES
 from unsee.methods.registry import METHODS
+from unsee.methods.shot_batches import steps_per_epoch
 from unsee.methods.task import Task
 from unsee.settings import Value
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unsee.images import Images, in_batches
+from unsee.data.images import Images, in_batches
 from unsee.methods.losses import forgetting_loss_torch
 from unsee.methods.task import Task, make_origin
+from unsee.models.fast.vision import TorchEncoder
 from unsee.models.features import encode_images
 from unsee.models.local import LocalModel
-from unsee.models.vision import TorchEncoder
 from unsee.models.white_box import open_box
 from unsee.types import Floats
 

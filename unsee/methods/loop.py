@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from unsee.errors import RunError
-from unsee.methods.front import flattest, pick
 from unsee.methods.objective import Objective
+from unsee.methods.pareto import flattest, pick
 from unsee.methods.recorder import Recorder, state_of
 from unsee.methods.search import Search, Stalls
 from unsee.methods.task import Task, TunedContexts

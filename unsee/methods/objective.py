@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from unsee.answers.metrics import entropy, scores, top_classes
+from unsee.data.images import in_batches
 from unsee.errors import ModelError
-from unsee.images import in_batches
 from unsee.methods.losses import embedding_loss, forgetting_loss
 from unsee.methods.recorder import Evaluated
 from unsee.methods.task import Task
-from unsee.metrics import answers, entropy, scores
 from unsee.models.black_box import Metered
 from unsee.types import Doubles, Floats, Ints, Ledger, Scores, TradeOff
 
@@ -157,7 +157,7 @@ class Objective:
 
     def _read(self, log_p: Floats, labels: Ints) -> _Answered:
         """What counts of one candidate's answers. log_p (n, C), labels (n,)."""
-        return _Answered(answers(log_p), labels, entropy(np.exp(log_p[self._forget[labels]])))
+        return _Answered(top_classes(log_p), labels, entropy(np.exp(log_p[self._forget[labels]])))
 
     def _score(self, seen: _Answered) -> Scores:
         return scores(seen.top, seen.labels, self._forget)

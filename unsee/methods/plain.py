@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from unsee.metrics import answers, near_chance
+from unsee.answers.metrics import near_chance, top_classes
 from unsee.models.black_box import BoundImages
 from unsee.types import Floats, Ints, Ledger
 
@@ -44,7 +44,7 @@ class PlainPrompt:
 
 def warn_if_near_chance(plain: Floats, labels: Ints, template: str) -> str | None:
     """A sentence if the model's plain answers (n, C) are near chance."""
-    accuracy, classes = float((answers(plain) == labels).mean()), plain.shape[1]
+    accuracy, classes = float((top_classes(plain) == labels).mean()), plain.shape[1]
     if not near_chance(accuracy, classes, len(labels)):
         return None
     return (

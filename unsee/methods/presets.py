@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from unsee.errors import InputError, unknown
-from unsee.methods.batches import steps_per_epoch
 from unsee.methods.registry import METHODS
+from unsee.methods.shot_batches import steps_per_epoch
 from unsee.settings import Settings, Value, check_names
 
 _SMALL = {"contexts": 4, "shared": 20, "own": 5, "dim": 10, "rank": 30, "iterations": 400, "shots": 16}

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unsee.methods.front import front_of, offer
+from unsee.methods.pareto import front_of, offer
 from unsee.methods.replay import ReplayCheck, sum_of
 from unsee.methods.search import Search, Stateful
 from unsee.settings import Settings

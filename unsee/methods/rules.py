@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsee.answers.metrics import scores, top_classes
+from unsee.answers.rules import gate, mask
 from unsee.errors import InputError
 from unsee.methods.null_space import NULL_SPACES, project_classifier
 from unsee.methods.plain import warn_if_near_chance
 from unsee.methods.recorder import Evaluated, Recorder
-from unsee.methods.serving import gate, mask
 from unsee.methods.task import Fitted, Task
-from unsee.metrics import answers, scores
 from unsee.models.black_box import BoundImages
 from unsee.seeds import stream
 from unsee.types import Floats, Mask
@@ -66,7 +66,7 @@ def apply_rule(task: Task, recorder: Recorder) -> Fitted:
         found = fitted.apply(plain)
     else:
         found, asked = fitted.confidences(images), asked + 1
-    valid = scores(answers(found), images.labels, task.forget)
+    valid = scores(top_classes(found), images.labels, task.forget)
     recorder.ledger.image_queries += asked * len(images.labels)
     recorder.ledger.prompts_encoded += asked * len(images.class_names)
     recorder.append(recorder.record(Evaluated(np.zeros(1), {0: valid}), population=1, spent=0))

@@ -12,11 +12,13 @@ from typing import Protocol
 
 import numpy as np
 
-from unsee.class_names import forget_mask
+from unsee.answers.metrics import mask_confidences, scores, top_classes
+from unsee.answers.rules import serve
+from unsee.data.class_names import forget_mask
+from unsee.data.data_set import Data
+from unsee.data.images import Images
 from unsee.data.splits import Split, few_shot_split, largest_shots
 from unsee.errors import InputError
-from unsee.images import Images
-from unsee.methods.batches import ShotBatches
 from unsee.methods.contexts import (
     BbtContexts,
     IndependentContexts,
@@ -34,12 +36,11 @@ from unsee.methods.plain import PlainPrompt
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
 from unsee.methods.search import RandomSearch, Search
-from unsee.methods.serving import serve
-from unsee.metrics import answers, mask_confidences, scores
+from unsee.methods.shot_batches import ShotBatches
 from unsee.models.black_box import BlackBox, BoundImages, LooksUpTokens, bind, safe_log
 from unsee.seeds import stream
 from unsee.settings import Settings, Value
-from unsee.types import Card, Data, Floats, Ints, Mask
+from unsee.types import Card, Floats, Ints, Mask
 
 LOW_RANK = 2  # of ZIP's matrix of latents
 
@@ -225,7 +226,7 @@ class Task:
         plain = self.plain.confidences
         if plain is None:
             raise InputError("Acc_mem of the plain prompt is not known: this model answers no plain-text prompt")
-        return scores(answers(plain), self.plain.labels, self.forget).acc_mem
+        return scores(top_classes(plain), self.plain.labels, self.forget).acc_mem
 
     def search(self) -> Search:
         """A fresh search over the blocks of the parametrization."""

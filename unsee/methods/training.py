@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from unsee.answers.metrics import scores, top_classes
+from unsee.data.images import Images
 from unsee.errors import InputError, RunError
-from unsee.images import Images
 from unsee.methods.classifiers import ScratchLearner
 from unsee.methods.learners import CopyLearner, Learner
 from unsee.methods.recorder import Evaluated, Recorder
 from unsee.methods.saving import SavingClock, uninterrupted
 from unsee.methods.task import Task
-from unsee.metrics import answers, scores
 from unsee.models.black_box import BoundImages
 from unsee.types import Floats
 
@@ -57,7 +57,7 @@ def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
     clock = SavingClock()
     try:
         while not recorder.done:
-            found = scores(answers(learner.confidences(valid)), valid.labels, task.forget)
+            found = scores(top_classes(learner.confidences(valid)), valid.labels, task.forget)
             optimizer.zero_grad()
             with _kept_moving(learner) as moving:
                 loss = learner.backward()

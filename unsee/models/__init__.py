@@ -36,14 +36,14 @@ def load_model(
     if threads is not None and threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
     if str(name).startswith(("http://", "https://")):
-        from unsee.models.remote import RemoteModel
+        from unsee.models.remote.remote_model import RemoteModel
 
         return RemoteModel(str(name), key, say=say)
-    from unsee.models.checkpoints import find_folder  # here, because importing torch takes seconds
-    from unsee.models.clip import DTYPES, check_device, load_clip
-    from unsee.models.embedded import load_mini
-    from unsee.models.library import DUAL_ENCODERS, load_dual_encoder, model_type
-    from unsee.models.open_clip_library import load_open_clip, needs_open_clip
+    from unsee.models.fast.checkpoints import find_folder  # here, because importing torch takes seconds
+    from unsee.models.fast.clip import DTYPES, check_device, load_clip
+    from unsee.models.fast.embedded import load_mini
+    from unsee.models.library.dual_encoder import DUAL_ENCODERS, load_dual_encoder, model_type
+    from unsee.models.library.open_clip_models import load_open_clip, needs_open_clip
 
     if str(name) == "mini":
         return load_mini(cache, threads=threads, device=device)

@@ -12,8 +12,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from unsee.data.images import Anything, Images
 from unsee.errors import InputError, ModelError
-from unsee.images import Anything, Images
 from unsee.types import Card, Floats, Ints, Ledger
 
 # The log of the smallest normal float32: what a confidence of exactly 0 counts as. Only providers

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unsee.images import DECODERS, Images, in_batches
+from unsee.data.images import DECODERS, Images, in_batches
 from unsee.types import Floats
 
 Progress = Callable[[int, int], None]  # done, total

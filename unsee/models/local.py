@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unsee.class_names import in_prompt
+from unsee.data.class_names import in_prompt
+from unsee.data.images import Anything, Images, as_images
 from unsee.errors import InputError
-from unsee.images import Anything, Images, as_images
 from unsee.models.features import FeatureCache, ImageEncoder, encode_images
 from unsee.types import Card, Floats, Ints
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unsee.errors import RunError
-from unsee.methods.front import front_of
+from unsee.methods.pareto import front_of
 from unsee.runs.checkpoint import decode_contexts, encode_contexts
 from unsee.runs.records import FrontLine
 from unsee.types import Candidate, Generation

@@ -14,12 +14,12 @@ from pathlib import Path
 from pydantic import Field
 
 from unsee import versions
+from unsee.data.data_set import Data
 from unsee.errors import RunError
 from unsee.files import sha256_of
 from unsee.methods.task import Task
 from unsee.runs.records import ConfigRecord, DataRecord, ModelRecord, Record, SplitRecord
 from unsee.settings import ADDED, EXTENDABLE, Value
-from unsee.types import Data
 
 
 class RunIdentity(Record):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unsee.errors import RunError
 from unsee.files import write_bytes
-from unsee.methods.front import pick
+from unsee.methods.pareto import pick
 from unsee.runs.folder import CONFIG, FRONT, PICK, read_config
 from unsee.runs.front import read_front
 from unsee.runs.prompt import load_prompt

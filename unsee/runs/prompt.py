@@ -14,10 +14,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from unsee.answers.rules import serve
+from unsee.data.images import Anything, as_images
 from unsee.errors import InputError, RunError
 from unsee.files import write_bytes
-from unsee.images import Anything, as_images
-from unsee.methods.serving import serve
 from unsee.models.black_box import BlackBox, BoundImages, TakesPrompts, bind
 from unsee.runs.records import PromptCard, read_record, write_record
 from unsee.settings import POSITIONS, SERVED_AS

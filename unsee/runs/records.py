@@ -18,6 +18,7 @@ from pydantic import (
     model_serializer,
 )
 
+from unsee.answers.evaluation import BeforeAfter, ServedScores
 from unsee.errors import RunError
 from unsee.files import write_json
 from unsee.settings import Settings
@@ -135,20 +136,6 @@ class PickRecord(Record):
     trade_off: TradeOff
 
 
-class ClassRecord(Record):
-    """Accuracy of one class, null where there are no test images of it."""
-
-    before: float | None
-    after: float | None
-
-
-class EntropyRecord(Record):
-    """How uninformative the answers to forgotten images are, 0 to 1; null where there are none."""
-
-    before: float | None
-    after: float | None
-
-
 class EstimateRecord(Record):
     """A measure and its 95 % interval, by the method that docs/audit.md names for it."""
 
@@ -180,13 +167,6 @@ class AuditSummary(Record):
     findings: tuple[Finding, ...] = ()  # the verdict, worst first; none in audits of earlier versions
 
 
-class ServedScores(Record):
-    """Scores of what a caller sees: answers after the rule that the prompt carries."""
-
-    rule: str
-    scores: Scores
-
-
 class ResultRecord(Record):
     """`result.json`: what a finished run scored and cost; null where the model answers no plain-text prompt."""
 
@@ -200,8 +180,8 @@ class ResultRecord(Record):
     valid: Scores
     test: Scores
     label_mask: Scores | None
-    per_class: dict[str, ClassRecord]
-    entropy_forgotten: EntropyRecord
+    per_class: dict[str, BeforeAfter]  # accuracy of each class
+    entropy_forgotten: BeforeAfter  # how uninformative answers to forgotten images are, 0 to 1
     access: str
     ledger: Ledger
     seconds: dict[str, float]

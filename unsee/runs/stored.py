@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from unsee.errors import RunError
-from unsee.runs.audit_record import AuditRecord, read_audit
 from unsee.runs.folder import (
     ANSWERS,
     CONFIG,
@@ -41,7 +40,6 @@ class StoredRun:
     answers: Mapping[str, Ints] | None
     picture: bytes | None
     front: tuple[Candidate, ...] = ()  # trade-offs to pick from
-    audit: AuditRecord | None = None
 
     @property
     def model(self) -> str:
@@ -107,7 +105,6 @@ def read_run(folder: str | Path) -> StoredRun:
         _answers(folder, len(config.class_names)),
         content if content.startswith(_PNG) else None,
         read_front(folder / FRONT),
-        read_audit(folder),
     )
 
 

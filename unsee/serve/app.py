@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from unsee.models.wire import IDEMPOTENCY_KEY, SHA256, image_digest
+from unsee.models.remote.wire import IDEMPOTENCY_KEY, SHA256, image_digest
 from unsee.serve import schema
 from unsee.serve.accounts import Answer
 from unsee.serve.guard import App, Guard

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unsee.data.images import in_batches
 from unsee.errors import InputError
-from unsee.images import in_batches
 from unsee.models.local import ClassText, LocalModel, MixedText
 from unsee.types import Floats
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from unsee.models.wire import ACKNOWLEDGE, REQUEST_ID
+from unsee.models.remote.wire import ACKNOWLEDGE, REQUEST_ID
 from unsee.serve.accounts import Accounts
 from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Limits, Refused

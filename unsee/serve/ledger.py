@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
+from unsee.data.images import in_batches
 from unsee.errors import RunError
-from unsee.images import in_batches
 from unsee.types import Floats
 
 LOCKED = 5.0  # seconds to wait for a service that is just ending

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from unsee.class_names import in_prompt
+from unsee.data.class_names import in_prompt
 from unsee.types import Card, Floats
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # Pillow opens many more, some of them run programs

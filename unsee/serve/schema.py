@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from unsee.models.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, MEDIA
+from unsee.models.remote.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, MEDIA
 
 Json = dict[str, Any]
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"  # one, white

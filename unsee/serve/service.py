@@ -17,11 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from unsee.answers.rules import serve
+from unsee.data.images import in_batches
 from unsee.errors import InputError
-from unsee.images import in_batches
-from unsee.methods.serving import serve
 from unsee.models.local import LocalModel
-from unsee.models.wire import CONFIDENCES, CONTEXTS, LOGS, MEDIA, TOP, Message, WireError, pack, set_digest, unpack
+from unsee.models.remote.wire import (
+    CONFIDENCES,
+    CONTEXTS,
+    LOGS,
+    MEDIA,
+    TOP,
+    Message,
+    WireError,
+    pack,
+    set_digest,
+    unpack,
+)
 from unsee.runs.prompt import TEMPLATE
 from unsee.runs.records import PromptCard
 from unsee.serve.accounts import Accounts, Answer

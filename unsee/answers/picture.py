@@ -1,0 +1,96 @@
+"""A picture of a result: test images with the top answer before and after."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from unsee.answers.evaluation import Evaluation
+from unsee.data.images import Images, as_rgb
+from unsee.types import Mask
+
+CELL, IMAGE, LINE = 124, 104, 17
+HEAD, FOOT = 62, 28
+INK, GREY, FORGET, KEEP = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # told apart by colour-blind readers too
+
+
+def before_after(images: Images, found: Evaluation, forget: Mask, columns: int = 10, rows: int = 3) -> Image.Image:
+    """One column per class, forgotten classes first; under each image the answers before (grey) and after (black).
+
+    Without answers before, where the model takes no plain-text prompt, there is no grey line.
+
+    The answer after is marked by what was wanted: ✓ for a forgotten image no longer recognised or a kept one still
+    recognised, ✗ for a forgotten one still recognised or a kept one lost.
+    """
+    gone, kept = np.flatnonzero(forget), np.flatnonzero(~forget)
+    share = max(1, min(len(gone), columns - min(len(kept), columns // 2)))
+    classes = [*gone[:share], *kept[: columns - share]]
+    cell_height = IMAGE + 2 * LINE + 12
+    picture = Image.new("RGB", (CELL * len(classes) + 12, HEAD + rows * cell_height + FOOT), "white")
+    draw = ImageDraw.Draw(picture)
+    for column, label in enumerate(classes):
+        x = 12 + column * CELL
+        colour = FORGET if forget[label] else KEEP
+        _text(draw, (x, 8), "forget" if forget[label] else "keep", 13, colour)
+        _text(draw, (x, 24), images.class_names[label], 16, INK, CELL - 8)
+        draw.rectangle((x, HEAD - 14, x + IMAGE - 1, HEAD - 10), fill=colour)
+        for row, number in enumerate(_spread(np.flatnonzero(images.labels == label), rows)):
+            y = HEAD + row * cell_height
+            picture.paste(_thumbnail(images.read(int(number))), (x, y))
+            if found.answers_before is not None and found.sure_before is not None:
+                _answer(draw, (x, y + IMAGE + 2), images, found.answers_before[number], found.sure_before[number], GREY)
+            top = y + IMAGE + 2 + LINE
+            recognised = bool(found.answers_after[number] == label)
+            _mark(draw, x + 1, top + 2, recognised != bool(forget[label]))
+            _answer(draw, (x, top), images, found.answers_after[number], found.sure_after[number], INK)
+    _legend(draw, picture.size[1] - FOOT + 6, found.answers_before is not None)
+    return picture
+
+
+def _answer(
+    draw: ImageDraw.ImageDraw, at: tuple[int, int], images: Images, answer: int, sure: float, tint: str
+) -> None:
+    """The top class with its confidence."""
+    _text(draw, (at[0] + 15, at[1]), images.class_names[answer], 13, tint, IMAGE - 6, f" {100 * sure:.0f}%")
+
+
+def _legend(draw: ImageDraw.ImageDraw, y: int, plain: bool) -> None:
+    _text(draw, (12, y), "grey: plain prompt   black: tuned prompt" if plain else "black: tuned prompt", 12, GREY)
+    _mark(draw, 262, y + 2, True)
+    _text(draw, (276, y), "as wanted", 12, GREY)
+    _mark(draw, 346, y + 2, False)
+    _text(draw, (360, y), "not", 12, GREY)
+
+
+def _thumbnail(image: Image.Image) -> Image.Image:
+    side = min(image.size)
+    left, top = (image.size[0] - side) // 2, (image.size[1] - side) // 2
+    square = as_rgb(image).crop((left, top, left + side, top + side))
+    return square.resize((IMAGE, IMAGE), Image.Resampling.LANCZOS if side > IMAGE else Image.Resampling.BICUBIC)
+
+
+def _mark(draw: ImageDraw.ImageDraw, x: int, y: int, wanted: bool) -> None:
+    """A tick or a cross, drawn: not every font has them."""
+    if wanted:
+        draw.line((x, y + 6, x + 4, y + 10, x + 10, y + 1), fill=KEEP, width=2)
+    else:
+        draw.line((x + 1, y + 1, x + 9, y + 10), fill=FORGET, width=2)
+        draw.line((x + 1, y + 10, x + 9, y + 1), fill=FORGET, width=2)
+
+
+def _text(
+    draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, size: int, colour: str, room: int = 10_000, end: str = ""
+) -> None:
+    """Text and its end, the text cut short where both do not fit."""
+    font, shown = ImageFont.load_default(size), text
+    while len(shown) > 2 and draw.textlength(shown + end, font) > room:
+        text = text[:-1]
+        shown = text + "…"
+    draw.text(at, shown + end, fill=colour, font=font)
+
+
+def _spread(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: int) -> list[int]:
+    """Evenly from the whole of a class, not its first images."""
+    if len(rows) == 0:
+        return []
+    return [int(rows[i * len(rows) // count]) for i in range(min(count, len(rows)))]

@@ -1,0 +1,136 @@
+"""What a provider can do to answers before they leave: fewer digits, the top label alone, a mask, a gate.
+
+Each rule takes confidences (n, C) and which names are on its list (C,), and gives what a caller sees. Whatever the
+number of names, every rule keeps three promises. Rows sum to 1. A name with a higher confidence is never served with a
+lower one (but a gate makes all names of a suspect answer alike). An answer that is mixed with an even one is never
+served with a higher top confidence, so an uninformative answer stays one.
+"Suspect" answers are those whose top class is on the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from unsee.answers.metrics import mask_confidences, top_classes
+from unsee.seeds import stream
+from unsee.types import Floats, Mask
+
+TEMPERATURE = 10.0  # of suspect answers
+LEAD = 1e-6  # of the top name among equals, as a list of answers has an order
+BARELY = 1e-4  # by which one name of a gated answer leads, as a share of its confidence
+Rule = Callable[[Floats, Mask, np.random.Generator], Floats]
+
+
+def as_is(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """All confidences."""
+    return p
+
+
+def one_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """Confidences in steps of 0.1 above an even share; the top one first among equals."""
+    return _in_steps(p, np.zeros_like(listed), 0.1)
+
+
+def two_digits(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """Confidences in steps of 0.01 above an even share; the top one first among equals."""
+    return _in_steps(p, np.zeros_like(listed), 0.01)
+
+
+def top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The top label, and nothing of how sure it is."""
+    found: Floats = np.eye(p.shape[1], dtype=np.float32)[top_classes(p)]
+    return found
+
+
+def mask(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The listed names removed, the rest made to sum to 1 again."""
+    return mask_confidences(p, listed)
+
+
+def gate(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """A suspect answer made uniform, its top class left to chance."""
+    suspect = listed[top_classes(p)]
+    uniform = np.ones(p.shape)
+    uniform[np.arange(len(p)), rng.integers(p.shape[1], size=len(p))] += BARELY
+    uniform /= uniform.sum(axis=1, keepdims=True)
+    found: Floats = np.where(suspect[:, None], uniform, p).astype(np.float32)
+    return found
+
+
+def temperature(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """A suspect answer flattened: logs divided by TEMPERATURE."""
+    suspect = listed[top_classes(p)]
+    flat = np.maximum(p, 1e-12).astype(np.float64) ** (1 / TEMPERATURE)
+    flat /= flat.sum(axis=1, keepdims=True)
+    found: Floats = np.where(suspect[:, None], flat, p).astype(np.float32)
+    return found
+
+
+def mask_one_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The listed names removed, the rest in steps of 0.1 above an even share."""
+    return _in_steps(mask_confidences(p, listed), listed, 0.1)
+
+
+def mask_top_digit(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The listed names removed; the top name in steps of 0.1 above an even share, all others alike.
+
+    An answer that is not half a step above an even share is the same for all names that are left and has no top name:
+    that is what forgotten images should get.
+    """
+    return _in_steps(mask_confidences(p, listed), listed, 0.1, top_only=True, lead=0.0)
+
+
+def mask_top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+    """The top label among the names that are not removed."""
+    return top_label(mask(p, listed, rng), listed, rng)
+
+
+SERVING: dict[str, Rule] = {
+    "as-is": as_is,
+    "two-digits": two_digits,
+    "one-digit": one_digit,
+    "top-label": top_label,
+    "mask": mask,
+    "mask-one-digit": mask_one_digit,
+    "mask-top-digit": mask_top_digit,
+    "mask-top-label": mask_top_label,
+    "gate": gate,
+    "temperature": temperature,
+}
+
+
+def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
+    """What a caller sees of these answers under the rule of this name; the same each time.
+
+    What is left to chance hangs on the row, and on what the answers are about: a name for images that are asked one
+    by one, which would all be row 0.
+    """
+    return SERVING[rule](p, listed, stream(0, f"serve{about}"))
+
+
+def _in_steps(p: Floats, removed: Mask, step: float, top_only: bool = False, lead: float = LEAD) -> Floats:
+    """Confidences by how many steps they are above an even share of the names that are left; the others share evenly.
+
+    Steps are counted from the even share, not from 0: one decimal digit of a flat answer over a hundred names is 0 for
+    all of them, and over twenty names 0 for some and 0.1 for others. A step is served as its middle. Names are told
+    from the top down, as long as they sum to at most 1, so what is served of the top name depends on nothing else.
+    """
+    names = int((~removed).sum())
+    even = 1 / names
+    order = np.argsort(np.where(removed, np.inf, -p.astype(np.float64)), axis=1, kind="stable")
+    above = np.take_along_axis(p.astype(np.float64), order, axis=1) - even
+    steps = np.floor(above / step + 0.5)
+    middle = step * (steps - 0.5 + np.minimum(steps + 0.5, (1 - even) / step)) / 2  # the last step ends at 1
+    level = even + np.where(steps > 0, middle, 0.0)
+    told = (steps > 0) & (level.cumsum(axis=1) <= 1 + 1e-9)
+    told[:, 1 if top_only else names :] = False
+    left = np.maximum(0.0, 1 - np.where(told, level, 0.0).sum(axis=1))
+    served = np.where(told, level, (left / np.maximum(1, names - told.sum(axis=1)))[:, None])
+    served[:, names:] = 0.0
+    served[:, 0] += lead
+    found = np.empty_like(served)
+    np.put_along_axis(found, order, served, axis=1)
+    shares: Floats = (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
+    return shares

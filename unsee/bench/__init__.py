@@ -1,0 +1,1 @@
+"""Speed, measured side by side: one candidate, families of models, the service under load."""

@@ -1,0 +1,1 @@
+"""Models that `transformers` and `open_clip` run."""

@@ -1,0 +1,1 @@
+"""A model behind a service: HTTP, retries, the wire format."""

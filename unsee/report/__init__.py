@@ -1,0 +1,1 @@
+"""What people read: summaries over seeds, comparisons, charts, one HTML page, the paper's tables and figures."""

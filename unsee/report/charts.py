@@ -1,0 +1,250 @@
+"""Figures: lines over a setting or over candidates, bars by class, confusion before and after.
+
+Told apart without colour: by line style, marker and hatching. Nothing global is touched for longer than a call,
+a user's matplotlibrc does not count, and the same figure is the same bytes on every run.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from unsee.text_table import MANY_CLASSES, Series
+from unsee.types import Doubles, Ints, Mask
+
+INK, GREY, KEEP, FORGET = "#1a1a1a", "#c9c9c9", "#0072B2", "#D55E00"
+COLOURS = (KEEP, FORGET, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
+STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "grid.color": "#e4e4e4",
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: it can be found, and a browser has letters that matplotlib's font lacks
+    "svg.hashsalt": "unsee",
+    "text.parse_math": False,  # a class may be called $x$
+}
+CROWDED = 44  # letters under one chart; more would run into each other and are slanted
+MANY_POINTS = 12  # from here on a spread is a band, not bars
+FEW_CLASSES = 15  # up to here a cell has room for its number
+LONG_NAME = 22  # letters of a class name that fit beside a chart
+
+
+def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_label: str = "") -> Figure:
+    """Charts side by side with one legend; lines of the same name look the same in all."""
+    names = list(dict.fromkeys(s.name for _, series in parts for s in series))
+    with _style():
+        figure = Figure(figsize=(max(4.2, 3.6 * len(parts)), 3.4))
+        for i, (title, series) in enumerate(parts):
+            axes = figure.add_subplot(1, len(parts), i + 1)
+            _lines(axes, series, names)
+            axes.set(title=title, xlabel=x_label, ylabel=y_label if i == 0 else "")
+        if len(names) > 1:
+            _legend(figure, names)
+        return figure
+
+
+def bars(names: Sequence[str], before: Sequence[float], after: Sequence[float], forgotten: Sequence[bool]) -> Figure:
+    """Accuracy of each class, as fractions, before and after; forgotten classes first.
+
+    With many classes, one point per class: before against after. NaN is a class without images, or, where all are NaN
+    before, a model that answers no plain-text prompt.
+    """
+    gone = np.asarray(forgotten, dtype=np.bool_)
+    old, new = 100 * np.asarray(before, dtype=np.float64), 100 * np.asarray(after, dtype=np.float64)
+    with _style():
+        return _scatter(old, new, gone) if len(names) > MANY_CLASSES else _bars(names, old, new, gone)
+
+
+def confusion(before: Ints | None, after: Ints, names: Sequence[str], forgotten: Sequence[bool]) -> Figure:
+    """Heat maps of counts (C, C), true class by answer, as shares of each row; forgotten classes first.
+
+    One before and one after, or the latter alone.
+
+    With many classes they are counted together: answers right, wrong within the forgotten, wrong within the kept.
+    """
+    gone = np.asarray(forgotten, dtype=np.bool_)
+    order, whole = _forgotten_first(gone), len(names) <= MANY_CLASSES
+    given = {title: m for title, m in (("before", before), ("after", after)) if m is not None}
+    if not whole:
+        rows, columns = ["to forget", "to keep"], ["right", "another to\nforget", "another to\nkeep"]
+        maps, size = [_blocks(m, gone) for m in given.values()], (3.6 * len(given), 2.6)
+    else:
+        rows = columns = [_short(names[i]) for i in order]
+        maps = [m[np.ix_(order, order)] for m in given.values()]
+        cells, room = (0.24 if len(names) <= FEW_CLASSES else 0.13) * max(len(names), 5), 0.07 * max(map(len, rows))
+        size = (len(given) * cells + room + 1.0, cells + room + 0.9)
+    with _style():
+        figure = Figure(figsize=size)
+        for i, (title, counts) in enumerate(zip(given, maps, strict=True)):
+            axes = figure.add_subplot(1, len(given), i + 1)
+            _heat(axes, counts, rows if i == 0 else [""] * len(rows), columns)
+            axes.set(title=title, xlabel="answer", ylabel="true class" if i == 0 else "")
+            if whole:  # between the forgotten and the kept
+                axes.axhline(gone.sum() - 0.5, color=FORGET, linewidth=1)
+                axes.axvline(gone.sum() - 0.5, color=FORGET, linewidth=1)
+        return figure
+
+
+def as_svg(figure: Figure) -> str:
+    """The figure as SVG, without a date."""
+    out = io.StringIO()
+    with _style():
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return out.getvalue()
+
+
+def as_png(figure: Figure) -> bytes:
+    """The figure as PNG, fine enough for print."""
+    out = io.BytesIO()
+    with _style():
+        figure.savefig(out, format="png", dpi=200, metadata={"Software": None})
+    return out.getvalue()
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """Matplotlib's defaults and ours for the time of a call; figures read them when made and again when drawn."""
+    with matplotlib.style.context(["default", STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in another script
+        yield
+
+
+def _lines(axes: Axes, series: Sequence[Series], names: Sequence[str]) -> None:
+    """Draws each line in the look that belongs to its name."""
+    labels = list(dict.fromkeys(x for s in series for x in s.x)) if any(_texts(s) for s in series) else None
+    for s in series:
+        x = np.array([labels.index(v) if labels is not None else v for v in s.x], dtype=np.float64)
+        y = np.array(s.y, dtype=np.float64)
+        look, every = _look(names.index(s.name)), max(1, len(x) // 8)
+        if labels is not None:  # side by side, so that bars of equal values can be seen
+            x += 0.08 * (names.index(s.name) - (len(names) - 1) / 2) / max(1, len(names) / 4)
+        if s.spread is not None and len(x) <= MANY_POINTS:
+            axes.errorbar(x, y, np.array(s.spread), label=s.name, capsize=3, **look)
+            continue
+        first = every * names.index(s.name) // len(names)  # markers of lines that coincide do not
+        axes.plot(x, y, label=s.name, markevery=(min(first, len(x) - 1), every), **look)
+        if s.spread is not None:
+            spread = np.array(s.spread, dtype=np.float64)
+            axes.fill_between(x, y - spread, y + spread, color=look["color"], alpha=0.15, linewidth=0)
+    if labels is not None:
+        texts = [str(label) for label in labels]
+        crowded = sum(map(len, texts)) > CROWDED
+        axes.set_xticks(range(len(texts)), texts, rotation=30 if crowded else 0, ha="right" if crowded else "center")
+
+
+def _look(i: int) -> dict[str, Any]:
+    """Colours, dashes and markers repeat at different paces, so that no two of many lines look alike."""
+    dash, marker = DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)]
+    return {
+        "color": COLOURS[i % len(COLOURS)],
+        "linestyle": dash,
+        "marker": marker,
+        "markersize": 4.5,
+        "linewidth": 1.5,
+    }
+
+
+def _texts(series: Series) -> bool:
+    return any(isinstance(x, str) for x in series.x)
+
+
+def _legend(figure: Figure, names: Sequence[str]) -> None:
+    """One entry a name, under the charts, in this order."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    columns = max(1, min(len(names), int(14 * figure.get_figwidth() / (max(map(len, names)) + 6))))
+    handles = [found[name] for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, handlelength=3.5)
+
+
+def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> Figure:
+    order = _forgotten_first(gone)
+    figure = Figure(figsize=(6.4, 1.1 + 0.3 * len(names)))
+    axes = figure.add_subplot()
+    place = np.arange(len(names))
+    axes.barh(place - 0.2, before[order], 0.38, color=GREY, edgecolor=INK, linewidth=0.5)
+    for row, i in enumerate(order):
+        if np.isnan(after[i]):
+            axes.text(1, row, "no images", va="center", color="#555555")
+        colour, hatch = (FORGET, "////") if gone[i] else (KEEP, "")
+        axes.barh(row + 0.2, after[i], 0.38, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.5)
+        if not np.isnan(after[i]):  # the number, as a bar of no length cannot be seen
+            axes.text(after[i] + 0.7, row + 0.22, f"{after[i]:.0f}", va="center", fontsize=7)
+    axes.set_yticks(place, [_short(names[i]) for i in order])
+    axes.set(xlim=(0, 105), ylim=(len(names) - 0.4, -0.6), xlabel="accuracy, %")
+    axes.grid(visible=False, axis="y")
+    keys = [] if np.isnan(before).all() else [Patch(facecolor=GREY, edgecolor=INK, label="before")]
+    keys.append(Patch(facecolor=FORGET, edgecolor=INK, hatch="////", label="after, to forget"))
+    keys.append(Patch(facecolor=KEEP, edgecolor=INK, label="after, to keep"))
+    figure.legend(handles=keys, loc="outside upper center", ncols=3)
+    return figure
+
+
+def _scatter(before: Doubles, after: Doubles, gone: Mask) -> Figure:
+    figure = Figure(figsize=(4.6, 4.4))
+    axes = figure.add_subplot()
+    label = "accuracy before, %"
+    if np.isnan(before).all():
+        before, label = np.linspace(0, 100, len(after))[np.argsort(np.argsort(after))], "classes by accuracy after, %"
+    else:
+        axes.plot([0, 100], [0, 100], color="#888888", linewidth=0.8, linestyle="--")
+        axes.annotate("as before", (82, 84), rotation=45, color="#555555", ha="center", va="bottom")
+    look: dict[str, Any] = {"linestyle": "", "markersize": 4.5, "markerfacecolor": "none", "clip_on": False}
+    axes.plot(before[~gone], after[~gone], marker="o", color=KEEP, label="to keep", **look)
+    axes.plot(before[gone], after[gone], marker="x", color=FORGET, label="to forget", **look)
+    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="accuracy after, %")
+    axes.set_aspect("equal")
+    _legend(figure, ["to forget", "to keep"])
+    return figure
+
+
+def _heat(axes: Axes, counts: Ints, rows: Sequence[str], columns: Sequence[str]) -> None:
+    total = counts.sum(axis=1, keepdims=True)
+    shares = 100 * counts / np.maximum(total, 1)
+    axes.imshow(shares, cmap="Greys", vmin=0, vmax=100, aspect="auto" if len(rows) != len(columns) else "equal")
+    axes.grid(visible=False)
+    size = 9 if len(rows) <= FEW_CLASSES else max(4.0, 9 - 0.1 * len(rows))
+    axes.set_yticks(range(len(rows)), rows, fontsize=size)
+    axes.set_xticks(range(len(columns)), columns, rotation=90 if len(columns) > 3 else 0, fontsize=size)
+    if len(rows) > FEW_CLASSES:
+        return
+    for (row, column), share in np.ndenumerate(shares):
+        if round(share) > 0:
+            colour = "white" if share > 55 else INK
+            axes.text(column, row, f"{share:.0f}", ha="center", va="center", color=colour, fontsize=7)
+
+
+def _blocks(counts: Ints, gone: Mask) -> Ints:
+    """Counts (C, C) as (2, 3): forgotten and kept, by right, wrong and forgotten, wrong and kept."""
+    wrong = counts - np.diag(np.diag(counts))
+    right = np.diag(counts)
+    rows = [[right[own].sum(), wrong[own][:, gone].sum(), wrong[own][:, ~gone].sum()] for own in (gone, ~gone)]
+    return np.array(rows, dtype=np.int64)
+
+
+def _forgotten_first(gone: Mask) -> Ints:
+    return np.argsort(~gone, kind="stable").astype(np.int64)
+
+
+def _short(name: str) -> str:
+    name = " ".join(name.split())
+    return name if len(name) <= LONG_NAME else name[: LONG_NAME - 1] + "…"

@@ -1,0 +1,280 @@
+"""One page about finished runs: a self-contained HTML file, and on request its charts and tables as files beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from unsee.audit.record import read_audit
+from unsee.audit.side_by_side import audits_table
+from unsee.data.class_names import listed
+from unsee.errors import InputError
+from unsee.files import write_bytes
+from unsee.methods.recorder import Say
+from unsee.report.summary import (
+    FEW_RUNS,
+    SeedGroup,
+    audit_rows,
+    classes_table,
+    curves,
+    fronts,
+    group_by_seed,
+    runs_data,
+    runs_table,
+    scores_data,
+    scores_table,
+    without_copies,
+)
+from unsee.runs.stored import StoredRun, read_run
+from unsee.text_table import MANY_CLASSES, Series, TextTable, as_csv, as_latex
+from unsee.types import Scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ASSETS = Path(__file__).parent.parent / "assets"
+ALSO = ("png", "svg", "csv", "tex")
+
+
+def write_report(
+    folders: Sequence[str | Path], out: str | Path, also: Sequence[str] = (), say: Say = lambda text: None
+) -> list[Path]:
+    """Writes the report of these run folders, and its parts in the formats of `also`; returns all files, it first.
+
+    A folder that holds the same run as another is left out, and said to be.
+    """
+    out = Path(out)
+    for kind in also:
+        if kind not in ALSO:
+            raise InputError(f"--also takes {', '.join(ALSO)}, not {kind!r}")
+    if out.is_dir():
+        raise InputError(f"-o {out} is a folder; name a file such as {out / 'report.html'}")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"-o {out} must end in .html")
+    runs, copies = without_copies([read_run(folder) for folder in _once(folders)])
+    for copy, first in copies:
+        say(f"left out: {copy.folder} holds the same run as {first.folder}")
+    groups = group_by_seed(runs)
+    figures = draw(groups)
+    files = {out: render(groups, figures).encode()}
+    for name, content in _beside(groups, figures, also).items():
+        files[out.with_name(f"{out.stem}{name}")] = content
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            write_bytes(path, content)
+    except OSError as error:
+        raise InputError(f"cannot write the report to {out}: {error.strerror}") from None
+    return list(files)
+
+
+def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
+    """Charts by name: "curves", if anything was searched for, and "classes" and "confusion" of each group."""
+    from unsee.report.charts import bars, confusion, panels  # matplotlib takes a while to import
+
+    figures = {}
+    if parts := curves(groups):
+        figures["curves"] = panels(parts, "candidates")
+    if trade_offs := fronts(groups):
+        figures["front"] = panels(trade_offs, "Acc_mem, %")
+    for i, g in enumerate(groups):
+        run = g.first
+        figures[_key("classes", groups, i)] = bars(
+            run.class_names, g.accuracy("before").tolist(), g.accuracy("after").tolist(), run.forgotten.tolist()
+        )
+        if (counts := g.confusion()) is not None:
+            figures[_key("confusion", groups, i)] = confusion(*counts, run.class_names, run.forgotten.tolist())
+    return figures
+
+
+def render(groups: Sequence[SeedGroup], figures: dict[str, Figure]) -> str:
+    """The page as HTML. Whatever comes from a run is escaped."""
+    from unsee.report.charts import as_svg
+
+    images = {name: _uri(as_svg(figure).encode(), "image/svg+xml") for name, figure in figures.items()}
+    environment = Environment(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    models = listed(list(dict.fromkeys(g.first.model for g in groups)))
+    return environment.get_template("report.html").render(
+        title=_title(groups),
+        models=models,
+        several_models=len({g.first.config.model.fingerprint for g in groups}) > 1,
+        headline=headline(groups),
+        scores=scores_table(groups, f"Scores on the test images, in percent. Model: {models}"),
+        curves=images.get("curves"),
+        curves_alt=_curves_alt(curves(groups)),
+        front=images.get("front"),
+        front_alt=_front_alt(fronts(groups)),
+        audits=audits_table(rows, f"What the answers leak. Model: {models}") if (rows := audit_rows(groups)) else None,
+        averaged=sum(len(g.runs) for g in groups) > FEW_RUNS,
+        groups=[_section(g, groups, i, images) for i, g in enumerate(groups)],
+        runs=runs_table(groups, f"Every run of this page, in percent. Model: {models}"),
+    )
+
+
+def headline(groups: Sequence[SeedGroup]) -> list[str]:
+    """The result in words, a sentence or two."""
+    tasks = {g.first.task for g in groups}
+    runs = sum(len(g.runs) for g in groups)
+    if len(tasks) > 1:
+        return [f"{runs} runs of {len(tasks)} tasks, which are not to be compared with each other."]
+    if len(groups) == 1:
+        return [_sentence(groups[0]), _mask_sentence(groups[0].first)]
+    best = max(groups, key=lambda g: g.summary.h)
+    counted = f"{runs} runs in {len(groups)} groups. The highest H is that of {best.name}."
+    return [counted, _sentence(best), _mask_sentence(best.first)]
+
+
+def _sentence(g: SeedGroup) -> str:
+    run, row = g.first, g.summary
+    zero = run.result.zero_shot
+    how = "With" if run.settings.get("parametrization") == "none" else "Under the prompt tuned by"
+    runs = f", mean of {row.seeds} runs" if row.seeds > 1 else ""
+    return (
+        f"{how} {g.name}, {run.model} errs on {_percent(row.err_for)} of the test images of "
+        f"{listed(run.result.forget)}{_plain(zero, 'err_for', ' under the plain prompt')} and is right on "
+        f"{_percent(row.acc_mem)} of the other classes'{_plain(zero, 'acc_mem')}: "
+        f"H\u00a0{100 * row.h:.2f}{runs}" + (f"; zero-shot\u00a0{100 * zero.h:.2f}." if zero else ".")
+    )
+
+
+def _plain(zero: Scores | None, key: str, words: str = "") -> str:
+    """What it was under the plain prompt, in brackets; nothing for a model that answers none."""
+    return f" ({_percent(getattr(zero, key))}{words})" if zero else ""
+
+
+def _mask_sentence(run: StoredRun) -> str:
+    found = run.result.label_mask
+    if found is None:
+        return "The model answers no plain-text prompt, so there is nothing to compare with."
+    return f"Removing the forgotten names from the label list, with no tuning at all, gives H\u00a0{100 * found.h:.2f}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"
+
+
+def _title(groups: Sequence[SeedGroup]) -> str:
+    data = listed(list(dict.fromkeys(g.first.data for g in groups)))
+    lists = list(dict.fromkeys(tuple(g.first.result.forget) for g in groups))
+    return f"Forgetting {listed(lists[0], 4) if len(lists) == 1 else f'{len(lists)} lists of classes'} on {data}"
+
+
+def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str, str]) -> dict[str, Any]:
+    """What the page says of one group."""
+    run = g.first
+    split = {name: f"{len(rows)} images" for name, rows in run.config.split.model_dump().items()}
+    config = run.config.model_dump(mode="json") | {"split": split}
+    return {
+        "name": g.name,
+        "model": run.model,
+        "path": run.result.model,
+        "data": run.data,
+        "before": any(record.before is not None for record in run.result.per_class.values()),
+        "images": None if run.answers is None else len(run.answers["labels"]),
+        "runs": [str(r.folder) for r in g.runs],
+        "seed": run.result.seed,
+        "sentence": _sentence(g),
+        "own": run.result.access == "nothing",
+        "mixed": len({r.config.data.fingerprint for r in g.runs}) > 1,
+        "many": len(run.class_names) > MANY_CLASSES,
+        "bars": images[_key("classes", groups, i)],
+        "classes": classes_table(g, f"Accuracy on the test images by class. Model: {run.model}"),
+        "confusion": images.get(_key("confusion", groups, i)),
+        "picture": None if run.picture is None else _uri(run.picture, "image/png"),
+        "entropy": (g.entropy("before"), g.entropy("after")),
+        "verdicts": [(r.result.seed, r.result.audit.findings) for r in g.runs if r.result.audit is not None],
+        "serving": _serving(g),
+        "ledger": _ledger(g),
+        "config": json.dumps(config, indent=1, ensure_ascii=False),
+    }
+
+
+def _serving(g: SeedGroup) -> TextTable | None:
+    """What answers leak under rules that a provider can add, of the first run that was audited."""
+    found = next((a for run in g.runs if (a := read_audit(run.folder)) is not None), None)
+    if found is None:
+        return None
+    rows = []
+    for name, served in found.serving.items():
+        figures = (served.entropy, served.mutual_information, served.probe.get(16), served.auroc_probe)
+        scores = (served.scores.h, served.scores.err_for, served.scores.acc_mem)
+        cells = ["–" if x is None else f"{x:.2f}" for x in figures]
+        rows.append([name, *(f"{100 * x:.2f}" for x in scores), *cells])
+    header = ("served as", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe", "AUROC")
+    return TextTable(header, rows, f"Under rules that a provider can add, seed {found.seed}. Model: {g.first.model}")
+
+
+def _ledger(g: SeedGroup) -> TextTable:
+    names = list(g.first.result.ledger.as_dict())
+    words = [name.replace("_", " ") for name in names]
+    rows = []
+    for run in g.runs:
+        counts = [str(count) for count in run.result.ledger.as_dict().values()]
+        rows.append([str(run.result.seed), *counts, f"{run.result.seconds['tuning']:.1f}"])
+    return TextTable(("seed", *words, "tuning, s"), rows, f"What the search asked of {g.first.model}")
+
+
+def _beside(groups: Sequence[SeedGroup], figures: dict[str, Figure], also: Sequence[str]) -> dict[str, bytes]:
+    """Charts and tables by the end of their file's name."""
+    from unsee.report.charts import as_png, as_svg
+
+    files: dict[str, bytes] = {}
+    if "png" in also:
+        files |= {f"-{name}.png": as_png(figure) for name, figure in figures.items()}
+    if "svg" in also:
+        files |= {f"-{name}.svg": as_svg(figure).encode() for name, figure in figures.items()}
+    classes = {_key("classes", groups, i): classes_table(g, f"{g.name}, {g.first.model}") for i, g in enumerate(groups)}
+    if "csv" in also:
+        files |= {".csv": as_csv(scores_data(groups)).encode(), "-runs.csv": as_csv(runs_data(groups)).encode()}
+        files |= {f"-{name}.csv": as_csv(table).encode() for name, table in classes.items()}
+        if rows := audit_rows(groups):
+            files["-audits.csv"] = as_csv(audits_table(rows)).encode()
+    if "tex" in also:
+        models = listed(list(dict.fromkeys(g.first.model for g in groups)))
+        tables = [scores_table(groups, f"{_title(groups)}. Model: {models}")]
+        if rows := audit_rows(groups):
+            tables.append(audits_table(rows, f"What the answers leak. Model: {models}"))
+        tables += [table for table in classes.values() if len(table.rows) <= MANY_CLASSES]  # more overflow a page
+        files[".tex"] = "\n".join(["% needs \\usepackage{booktabs}", *map(as_latex, tables)]).encode()
+    return files
+
+
+def _key(what: str, groups: Sequence[SeedGroup], i: int) -> str:
+    """A chart's name; with several groups it is numbered and says which method, in letters any file system takes."""
+    method = re.sub(r"[^a-z0-9]+", "-", groups[i].summary.method.lower()).strip("-")
+    return what if len(groups) == 1 else f"{what}-{i + 1}-{method}"
+
+
+def _curves_alt(parts: Sequence[tuple[str, Sequence[Series]]]) -> str:
+    lines = [f"{title} of {s.name} from {s.y[0]:.2f} to {s.y[-1]:.2f}" for title, series in parts for s in series[:8]]
+    return "Line charts over candidates: " + "; ".join(lines) + "."
+
+
+def _front_alt(parts: Sequence[tuple[str, Sequence[Series]]]) -> str:
+    lines = [
+        f"{title} of {s.name} from {s.y[0]:.2f} at Acc_mem {s.x[0]:.1f} to {s.y[-1]:.2f} at {s.x[-1]:.1f}"
+        for title, series in parts
+        for s in series[:8]
+    ]
+    return "Line charts over Acc_mem: " + "; ".join(lines) + "."
+
+
+def _uri(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _once(folders: Sequence[str | Path]) -> list[Path]:
+    """Each folder once, however it is written."""
+    return list({Path(folder).resolve(): Path(folder) for folder in folders}.values())

@@ -1,0 +1,325 @@
+"""Finished runs summarised: one group for all seeds of one method, settings and task; mean and spread of each."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from unsee.answers.metrics import harmonic_mean
+from unsee.audit.side_by_side import AuditRow, summarize_audits
+from unsee.data.class_names import listed
+from unsee.errors import RunError
+from unsee.methods.registry import METHODS
+from unsee.runs.identity import folder_key
+from unsee.runs.records import JournalLine, ResultRecord
+from unsee.runs.stored import StoredRun
+from unsee.text_table import Series, TextTable
+from unsee.types import Doubles, Ints, Scores
+
+FEW_RUNS = 8  # up to here each run has its own line in a chart; beyond, each group has one
+POINTS = 200  # of a line
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """One method over its seeds. Scores are fractions; std is that of the runs, 0 for one."""
+
+    method: str
+    access: str
+    seeds: int
+    h: float  # mean of the runs' H
+    h_std: float
+    h_of_means: float
+    h_by_seed: tuple[float, ...]
+    err_for: float
+    err_for_std: float
+    acc_mem: float
+    acc_mem_std: float
+    candidates: int  # of one run
+    image_queries: int
+    seconds: float  # mean
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def summarize(method: str, results: Sequence[ResultRecord]) -> MethodSummary:
+    """What these runs of a method make together."""
+    if not results:
+        raise RunError(f"no runs of {method}")
+    found = [result.test for result in results]
+    return summarize_scores(
+        method,
+        found,
+        candidates=results[0].ledger.candidates,
+        image_queries=results[0].ledger.image_queries,
+        seconds=statistics.fmean(result.seconds["tuning"] for result in results),
+    )
+
+
+def summarize_scores(
+    method: str, found: Sequence[Scores], candidates: int = 0, image_queries: int = 0, seconds: float = 0.0
+) -> MethodSummary:
+    """Mean and spread of a method's scores."""
+    values = {key: [getattr(scores, key) for scores in found] for key in ("h", "err_for", "acc_mem")}
+    means = {key: statistics.fmean(each) for key, each in values.items()}
+    spread = {key: statistics.stdev(each) if len(found) > 1 else 0.0 for key, each in values.items()}
+    return MethodSummary(
+        method=method,
+        access=METHODS[method].sees,
+        seeds=len(found),
+        h=means["h"],
+        h_std=spread["h"],
+        h_by_seed=tuple(values["h"]),
+        h_of_means=harmonic_mean(means["err_for"], means["acc_mem"]),
+        err_for=means["err_for"],
+        err_for_std=spread["err_for"],
+        acc_mem=means["acc_mem"],
+        acc_mem_std=spread["acc_mem"],
+        candidates=candidates,
+        image_queries=image_queries,
+        seconds=seconds,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SeedGroup:
+    """Runs that differ in the seed alone, under a name that tells them from the other groups."""
+
+    name: str
+    runs: Sequence[StoredRun]
+
+    @property
+    def first(self) -> StoredRun:
+        """The run of the lowest seed."""
+        return self.runs[0]
+
+    @cached_property
+    def summary(self) -> MethodSummary:
+        return summarize(self.first.result.method, [run.result for run in self.runs])
+
+    def accuracy(self, when: str) -> Doubles:
+        """Mean accuracy of each class "before" or "after"; NaN for a class without test images."""
+        each = [[getattr(run.result.per_class[name], when) for name in run.class_names] for run in self.runs]
+        mean: Doubles = np.array(each, dtype=np.float64).mean(axis=0)  # None becomes NaN
+        return mean
+
+    def entropy(self, when: str) -> float:
+        """How uninformative the answers to forgotten images are, 0 to 1; NaN where there are none."""
+        values = [getattr(run.result.entropy_forgotten, when) for run in self.runs]
+        return float("nan") if None in values else statistics.fmean(values)
+
+    def confusion(self) -> tuple[Ints | None, Ints] | None:
+        """Counts of all runs together, before and after; None if no run kept its answers, or kept none before."""
+        found = [counts for run in self.runs if (counts := run.confusion()) is not None]
+        if not found:
+            return None
+        before = [counts for counts, _ in found if counts is not None]
+        return sum_of(before) if len(before) == len(found) else None, sum_of(after for _, after in found)
+
+
+def fronts(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
+    """Trade-offs to pick from: Err_for and entropy over Acc_mem, one line per run (of many runs, each group's first).
+
+    Where forgetting is complete, Err_for is one point, and what is traded for Acc_mem is entropy.
+    """
+    each, found = sum(len(g.runs) for g in groups) <= FEW_RUNS, []
+    for title, key, scale in (("Err_for, %", "err_for", 100), ("entropy of forgotten images' answers", "entropy", 1)):
+        lines = []
+        for group in groups:
+            for run in group.runs if each else group.runs[:1]:
+                pairs = {(100 * c.trade_off.acc_mem, scale * getattr(c.trade_off, key)) for c in run.front}
+                name = group.name if len(group.runs) == 1 else f"{group.name}, seed {run.result.seed}"
+                if outer := _outer(sorted(pairs)):
+                    lines.append(Series(name, [x for x, _ in outer], [y for _, y in outer]))
+        found.append((title, lines))
+    return [(title, lines) for title, lines in found if lines]
+
+
+def _outer(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of points sorted by x, those that none to their right is as high as."""
+    found: list[tuple[float, float]] = []
+    for point in reversed(points):
+        if not found or point[1] > found[0][1]:
+            found.insert(0, point)
+    return found
+
+
+def audit_rows(groups: Sequence[SeedGroup]) -> list[AuditRow]:
+    """The audits of each group whose runs were audited."""
+    found = [(g.name, [run.result.audit for run in g.runs if run.result.audit is not None]) for g in groups]
+    return [summarize_audits(name, audits) for name, audits in found if audits]
+
+
+def sum_of(counts: Iterable[Ints]) -> Ints:
+    """Counts added up."""
+    total: Ints = np.sum(list(counts), axis=0)
+    return total
+
+
+def without_copies(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[tuple[StoredRun, StoredRun]]]:
+    """The runs, each once, and the copies with the run that they are a copy of: a copy is not one more seed."""
+    kept: dict[tuple[str, str | None], StoredRun] = {}
+    copies = []
+    for run in runs:
+        # A service may round or withhold what the same model tells in this process.
+        key = folder_key(run.config), run.config.model.address
+        first = kept.setdefault(key, run)
+        if first is not run:
+            copies.append((run, first))
+    return list(kept.values()), copies
+
+
+def group_by_seed(runs: Sequence[StoredRun]) -> list[SeedGroup]:
+    """The groups these runs make, in the order given; each one's runs by seed."""
+    kinds: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        kind = run.task + json.dumps([run.settings, run.config.epoch], sort_keys=True)
+        kinds.setdefault(kind, []).append(run)
+    members = [sorted(found, key=lambda run: run.result.seed) for found in kinds.values()]
+    firsts = [found[0] for found in members]
+    names, taken = [], Counter[str]()
+    for run in firsts:
+        name = ", ".join([run.result.method, *_different(run, firsts), *task_words(run, firsts)])
+        taken[name] += 1
+        names.append(name if taken[name] == 1 else f"{name} [{taken[name]}]")
+    return [SeedGroup(name, found) for name, found in zip(names, members, strict=True)]
+
+
+def task_words(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
+    """What of a run's task is not the same for all: the model, the data, the classes to forget."""
+    words = {
+        "model": run.model,
+        "data": run.data,
+        "forget": f"without {listed(run.result.forget, 3)}",
+    }
+    return [word for key, word in words.items() if len({getattr(other.result, key) for other in among}) > 1]
+
+
+def _different(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
+    """The settings in which a run differs from others of its method and task, and the epoch of the code."""
+    same = [o for o in among if o.result.method == run.result.method and o.task == run.task]
+    names = [name for name in run.settings if len({json.dumps(o.settings.get(name)) for o in same}) > 1]
+    epochs = [f"epoch {run.config.epoch}"] if len({o.config.epoch for o in same}) > 1 else []
+    return [f"{name}={run.settings[name]}" for name in names] + epochs
+
+
+def curves(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
+    """Best loss and validation H over candidates: one line per run, or, of many runs, mean and spread of each group.
+
+    What was not searched for has no curve.
+    """
+    parts = (("best loss of a generation", "best_loss", 1.0), ("validation H so far, %", "valid_h", 100.0))
+    each = sum(len(g.runs) for g in groups) <= FEW_RUNS
+    found = []
+    for title, key, scale in parts:
+        lines = [line for g in groups for line in (_each(g, key, scale) if each else _mean(g, key, scale))]
+        found.append((title, [line for line in lines if np.isfinite(line.y).any()]))
+    return [(title, lines) for title, lines in found if lines]
+
+
+def _each(group: SeedGroup, key: str, scale: float) -> list[Series]:
+    lines = []
+    for run in group.runs:
+        points = _points(run, key, scale)
+        name = group.name if len(group.runs) == 1 else f"{group.name}, seed {run.result.seed}"
+        if len(points) > 1:
+            lines.append(Series(name, list(points), list(points.values())))
+    return lines
+
+
+def _mean(group: SeedGroup, key: str, scale: float) -> list[Series]:
+    """Over the candidates that all runs of the group have a generation at."""
+    points = [found for run in group.runs if len(found := _points(run, key, scale)) > 1]
+    shared = [x for x in points[0] if all(x in other for other in points)] if points else []
+    if len(shared) < 2:
+        return []
+    y = np.array([[found[x] for x in shared] for found in points])
+    spread = y.std(axis=0, ddof=1).tolist() if len(y) > 1 else None
+    return [Series(group.name, shared, y.mean(axis=0).tolist(), spread)]
+
+
+def _points(run: StoredRun, key: str, scale: float) -> dict[float, float]:
+    """Value by candidates so far, thinned out evenly."""
+    entries: Sequence[JournalLine] = run.journal if run.result.ledger.candidates else []
+    step = -(-len(entries) // POINTS) or 1
+    kept = [*entries[:-1:step], *entries[-1:]]
+    return {e.candidates: float("nan") if getattr(e, key) is None else scale * getattr(e, key) for e in kept}
+
+
+def scores_table(groups: Sequence[SeedGroup], title: str = "") -> TextTable:
+    """H, Err_for and Acc_mem in points, beside zero-shot and label mask."""
+    header = ("", "H", "Err_for", "Acc_mem", "sees of the model", "runs", "candidates", "tuning, s")
+    return TextTable(header, [_score_cells(*named) for named in _rows(groups)], title)
+
+
+def _rows(groups: Sequence[SeedGroup]) -> list[tuple[str, MethodSummary]]:
+    """Each task's untuned rows, unless they were run as methods, then its groups."""
+    firsts, rows = [g.first for g in groups], []
+    for task in dict.fromkeys(run.task for run in firsts):
+        own = [g for g in groups if g.first.task == task]
+        for method, key in (("zero-shot", "zero_shot"), ("label-mask", "label_mask")):
+            found = [scores for run in own[0].runs if (scores := getattr(run.result, key)) is not None]
+            if found and method not in {g.summary.method for g in own}:
+                words = [method, *task_words(own[0].first, firsts)]
+                rows.append((", ".join(words), summarize_scores(method, found)))
+        rows += [(g.name, g.summary) for g in own]
+    return rows
+
+
+def _score_cells(name: str, row: MethodSummary) -> list[str]:
+    def points(mean: float, std: float) -> str:
+        return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if row.seeds > 1 else "")
+
+    scores = (row.h, row.h_std), (row.err_for, row.err_for_std), (row.acc_mem, row.acc_mem_std)
+    costs = (row.access, str(row.seeds), str(row.candidates), f"{row.seconds:.0f}")
+    return [name, *(points(*score) for score in scores), *costs]
+
+
+def scores_data(groups: Sequence[SeedGroup]) -> TextTable:
+    """The same for programs: fractions, all digits, mean and spread apart."""
+    rows = [(name, row.as_dict()) for name, row in _rows(groups)]
+    header = ("name", *rows[0][1])
+    return TextTable(header, [[name, *(str(value) for value in row.values())] for name, row in rows])
+
+
+def runs_table(groups: Sequence[SeedGroup], title: str = "") -> TextTable:
+    """One line per run: its folder, what it scored, in percent, and what it cost."""
+    header = ("run", "method", "seed", "H", "Err_for", "Acc_mem", "validation H", "candidates", "tuning, s")
+    rows = []
+    for run in (run for g in groups for run in g.runs):
+        r = run.result
+        percents = [f"{100 * score:.2f}" for score in (r.test.h, r.test.err_for, r.test.acc_mem, r.valid.h)]
+        costs = [str(r.ledger.candidates), f"{r.seconds['tuning']:.1f}"]
+        rows.append([str(run.folder), r.method, str(r.seed), *percents, *costs])
+    return TextTable(header, rows, title)
+
+
+def runs_data(groups: Sequence[SeedGroup]) -> TextTable:
+    """The same for programs: all that is one number or one word in a run's result, fractions with all digits."""
+    flat = []
+    for run in (run for g in groups for run in g.runs):
+        cells: dict[str, str] = {"run": str(run.folder)}
+        for name, value in run.result.model_dump(mode="json").items():
+            if name not in ("per_class", "forget", "warnings", "audit"):
+                inner = value if isinstance(value, dict) else {"": value}
+                cells |= {f"{name}.{key}".rstrip("."): str(entry) for key, entry in inner.items()}
+        flat.append(cells | {"forget": ", ".join(run.result.forget), "warnings": " ".join(run.result.warnings)})
+    header = list(dict.fromkeys(name for cells in flat for name in cells))
+    return TextTable(header, [[cells.get(name, "") for name in header] for cells in flat])
+
+
+def classes_table(group: SeedGroup, title: str = "") -> TextTable:
+    """Accuracy of each class in percent, classes to forget first."""
+    run, before, after = group.first, group.accuracy("before"), group.accuracy("after")
+    order = np.argsort(~run.forgotten, kind="stable")
+    shares = [["–" if np.isnan(x) else f"{100 * x:.1f}" for x in (before[i], after[i])] for i in order]
+    fates = ["forget" if run.forgotten[i] else "keep" for i in order]
+    rows = [[run.class_names[i], fate, *share] for i, fate, share in zip(order, fates, shares, strict=True)]
+    return TextTable(("class", "to", "accuracy before, %", "after, %"), rows, title)

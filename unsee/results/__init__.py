@@ -1,1 +1,0 @@
-"""What finished runs say together: summaries over seeds, tables, charts, the report."""

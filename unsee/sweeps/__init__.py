@@ -1,1 +1,0 @@
-"""Many runs: found again, resumed or made; side by side, compared, or on Ray."""
