@@ -64,7 +64,7 @@ def test_every_option_says_what_it_does_and_its_default(words):
             assert option.help, option.name
             assert option.help.endswith((".", "?")), option.help
             given = option.default not in (None, "", ()) or isinstance(option.show_default, str)
-            assert option.is_flag or option.required or given or option.name == "pairs", option.name
+            assert option.is_flag or option.required or given or option.name in ("pairs", "names"), option.name
 
 
 def test_forget_shows_an_example(capsys):

@@ -48,11 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
         cli.main(arguments, prog_name="unsee", standalone_mode=False)
-    except click.Abort:
-        click.echo(
-            "interrupted; continue with: unsee resume RUN (after compare or reproduce: the same command)",
-            err=True,
-        )
+    except click.Abort as abort:
+        click.echo("; ".join(["interrupted", *map(str, abort.args)]), err=True)
         return 130
     except click.ClickException as error:
         error.show()

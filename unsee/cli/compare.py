@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.cli.interruption import SAME_COMMAND, advising
 from unsee.cli.options import (
     MODEL_OPTIONS,
     make_console,
     read_data,
+    read_forget,
     read_model,
     read_pairs,
     read_seeds,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("data")
-@shared("first_forget")
+@shared("first_forget", "forget_file")
 @click.option("--methods", default="all", metavar="NAME,NAME…", help="Methods to compare, or all.")
 @shared("model", "preset")
 @click.option(
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 @shared("seeds", "out", "set", *MODEL_OPTIONS)
 def compare(
     data: str,
-    names: str | None,
+    names: Sequence[str],
+    forget_file: Path | None,
     methods: str,
     seeds: str,
     model: str,
@@ -59,31 +62,32 @@ def compare(
     Runs that are already in --out are reused; an interrupted comparison is continued by the same command.
     """
     from unsee.data.class_folders import refuse_inside
-    from unsee.data.class_names import first_share, listed, read_names
+    from unsee.data.class_names import first_share, listed
     from unsee.report.comparison import compare as run_comparison
     from unsee.runs.sweep import Workspace
 
     console = make_console(as_json)
     numbers, settings = read_seeds(seeds), read_pairs(pairs)
-    images = read_data(data, numbers[0], data_dir)
-    refuse_inside(images, out)  # before a large model is loaded
-    loaded = read_model(model, console, **where)
-    forget = first_share(images.class_names) if names is None else read_names(names)
-    chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
-    workspace = Workspace(loaded, images, out)
-    with console.tuning() as watch:
-        found = run_comparison(
-            workspace,
-            forget,
-            chosen,
-            numbers,
-            preset=preset,
-            settings=settings,
-            goals=split_list(goals),
-            audited=audited,
-            say=console.say,
-            watch=watch,
-        )
+    with advising(SAME_COMMAND):
+        images = read_data(data, numbers[0], data_dir)
+        refuse_inside(images, out)  # before a large model is loaded
+        loaded = read_model(model, console, **where)
+        forget = read_forget(names, forget_file) or first_share(images.class_names)
+        chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
+        workspace = Workspace(loaded, images, out)
+        with console.tuning() as watch:
+            found = run_comparison(
+                workspace,
+                forget,
+                chosen,
+                numbers,
+                preset=preset,
+                settings=settings,
+                goals=split_list(goals),
+                audited=audited,
+                say=console.say,
+                watch=watch,
+            )
     title = f"{data}: forgetting {listed(forget)} ({len(images.test)} test images, {model})"
     console.show(comparison_facts(found, title), comparison_parts(found, title))
 

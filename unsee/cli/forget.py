@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.cli.interruption import resumable
 from unsee.cli.options import (
     MODEL_OPTIONS,
     Name,
     join_settings,
     make_console,
     read_data,
+    read_forget,
     read_model,
     shared,
+    stable_name,
     without_bad_images,
 )
 from unsee.methods.registry import METHODS
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("data")
-@shared("forget", "model")
+@shared("forget", "forget_file", "model")
 @click.option(
     "--method",
     default="lcs",
@@ -63,14 +66,18 @@ if TYPE_CHECKING:
 @click.option("--budget", type=int, show_default="no limit", help="Most candidates to try; never exceeded.")
 @click.option("--seed", default=0, help="Seed of the split, the projection and the search.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), show_default="runs/DATA-METHOD-seedSEED", help="Run folder to write."
+    "--out",
+    type=click.Path(path_type=Path),
+    show_default="runs/DATA-METHOD-CLASSES-seedSEED",
+    help="Run folder to write.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run that is in the folder.")
 @click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and name them.")
 @shared("set", *MODEL_OPTIONS)
 def forget(
     data: str,
-    names: str,
+    names: Sequence[str],
+    forget_file: Path | None,
     model: str,
     method: str,
     preset: str,
@@ -96,18 +103,21 @@ def forget(
     \b
     Examples:
       unsee forget demo --forget cat,dog
-      unsee forget photos/ --forget cat --out runs/pets --iterations 200
+      unsee forget photos/ --forget cat --forget dog --out runs/pets
+      unsee forget photos/ --forget-file names.txt --iterations 200
     """
     from unsee.data.class_folders import refuse_inside
-    from unsee.data.class_names import forget_mask, read_names
+    from unsee.data.class_names import forget_mask
     from unsee.methods.forecast import forecast
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
+    from unsee.runs.folder_name import folder_name
     from unsee.tuner import PromptTuner
 
+    if not names and forget_file is None:
+        raise click.UsageError("say what to forget: --forget NAME,NAME… or --forget-file FILE")
     console = make_console(as_json)
-    out = out or Path("runs") / f"{Path(data).name}-{method}-seed{seed}"
-    check_free(out, overwrite)
+    wanted = read_forget(names, forget_file)
     own = {
         "goal": goal,
         "serve": serve,
@@ -117,18 +127,21 @@ def forget(
         "skip_bad_images": skip_bad_images,
     }
     settings = join_settings(pairs, own)
-    tuner = PromptTuner(read_names(names), method, preset=preset, seed=seed, **settings)
-    skip = bool(settings.get("skip_bad_images"))
-    images = read_data(data, seed, data_dir)
-    refuse_inside(images, out)
-    images = without_bad_images(images, skip, console)
-    forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
-    loaded = read_model(model, console, **where)
-    test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
-    console.say(forecast([tuner.task(loaded, images)]).sentence())
-    with console.tuning() as watch:
-        tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
-    finish(tuner, images, test, out, console)
+    tuner = PromptTuner(wanted, method, preset=preset, seed=seed, **settings)
+    out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
+    with resumable(out):
+        images = read_data(data, seed, data_dir)
+        refuse_inside(images, out)
+        forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
+        images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)
+        loaded = read_model(model, console, **where)
+        task = tuner.task(loaded, images)
+        check_free(out, overwrite)  # when nothing else is wrong: a typo is not hidden by a taken folder
+        test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
+        console.say(forecast([task]).sentence())
+        with console.tuning() as watch:
+            tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
+        finish(tuner, images, test, out, console)
 
 
 def finish(tuner: PromptTuner, images: Data, test: BoundImages, out: Path, console: Console) -> None:

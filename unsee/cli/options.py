@@ -13,6 +13,7 @@ import click
 from unsee.errors import InputError, unknown
 from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
+from unsee.models.families import PRECISIONS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
@@ -48,19 +49,27 @@ MODEL_HELP = (
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
-_OPTIONS = {
+
+def _forget_option(help_text: str, default: str | bool) -> Callable[[Command], Command]:
+    return click.option(
+        "--forget", "names", multiple=True, metavar="NAME,NAME…", show_default=default, help=f"{help_text} Repeatable."
+    )
+
+
+_OPTIONS: dict[str, Callable[[Command], Command]] = {
     "model": click.option("--model", default="mini", help=MODEL_HELP),
     "moved_model": click.option(
         "--model", show_default="the one the run was made with", help="Where the model is now, if it has moved."
     ),
     "moved_data": click.option("--data", show_default="the run's own", help="Where the data is now, if it has moved."),
-    "forget": click.option("--forget", "names", required=True, metavar="NAME,NAME…", help="Classes to forget."),
-    "first_forget": click.option(
-        "--forget",
-        "names",
-        metavar="NAME,NAME…",
-        show_default="the first 40 %, as in the paper",
-        help="Classes to forget.",
+    "forget": _forget_option("Classes to forget; this or --forget-file is required.", False),
+    "first_forget": _forget_option("Classes to forget.", "the first 40 %, as in the paper"),
+    "forget_file": click.option(
+        "--forget-file",
+        type=_PATH,
+        metavar="FILE",
+        show_default="none",
+        help="File with one class to forget per line; names may have commas.",
     ),
     "preset": click.option(
         "--preset",
@@ -89,7 +98,9 @@ _OPTIONS = {
     ),
     "no_cache": click.option("--no-cache", is_flag=True, help="Encode all images again and store nothing."),
     "device": click.option("--device", default="cpu", help="Where the model runs: cpu, cuda, cuda:N or mps."),
-    "dtype": click.option("--dtype", default="float32", help="Precision of the model; half precision needs a GPU."),
+    "dtype": click.option(
+        "--dtype", default="float32", type=Name(PRECISIONS), help="Precision of the model; half precision needs a GPU."
+    ),
     "key_file": click.option(
         "--key-file",
         type=_PATH,
@@ -181,6 +192,19 @@ def read_data(name: str, split_seed: int | None, data_dir: Path | None) -> Data:
     from unsee.data import load_data
 
     return load_data(stable_name(name), seed=split_seed or 0, data_dir=data_folder(data_dir))
+
+
+def read_forget(names: Sequence[str], file: Path | None) -> tuple[str, ...]:
+    """Classes to forget, from options and a file; none if none was given."""
+    from unsee.data.class_names import read_names
+
+    found = [name for text in names for name in read_names(text)]
+    if file is not None:
+        try:
+            found += read_names(file.read_text(encoding="utf-8").splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--forget-file {file}: cannot be read ({error})") from None
+    return tuple(dict.fromkeys(found))
 
 
 def cache_folder(given: Path | None) -> Path:

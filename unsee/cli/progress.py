@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import rich.console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from unsee.methods.recorder import Watch
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unsee.types import Generation
 
 EVERY = 10.0  # seconds between lines
+WITH_STATE, WITH_BAR = 78, 100  # columns of a terminal that has room for loss and scores; for a bar too
 
 
 class Pace:
@@ -50,25 +51,27 @@ def generations(settings: Settings) -> int:
 
 @contextmanager
 def progress_bar(console: rich.console.Console) -> Iterator[Watch]:
-    """A bar that is gone when the search ends."""
-    columns = (
-        TextColumn("generation"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}  valid H {task.fields[h]:.1f}  {task.fields[left]} candidates left"),
-        TimeRemainingColumn(),
-    )
+    """Generation and time left, then as much more as the terminal has room for; gone when the search ends.
+
+    It has no numbers before the first generation has some.
+    """
+    columns: list[ProgressColumn] = [TextColumn("{task.fields[place]}"), TimeRemainingColumn()]
+    if console.width >= WITH_BAR:
+        columns.append(BarColumn(min(40, console.width - WITH_STATE)))
+    if console.width >= WITH_STATE:
+        columns.append(TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None, loss=float("nan"), h=0.0, left="?", start=True)
+        task = bar.add_task("", total=None, place="starting", state="")
 
         def watch(generation: Generation, settings: Settings) -> None:
+            h = f"valid H {100 * generation.valid.h:.1f}  " if generation.valid else ""
+            left = settings.limit - generation.candidates
             bar.update(
                 task,
                 completed=generation.number,
                 total=generations(settings),
-                loss=generation.losses.min(),
-                h=100 * generation.valid.h if generation.valid else 0.0,
-                left=settings.limit - generation.candidates,
+                place=f"generation {generation.number}/{generations(settings)}",
+                state=f"loss {generation.losses.min():.3f}  {h}{left} candidates left",
             )
 
         yield watch

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.cli.interruption import SAME_COMMAND, advising
 from unsee.cli.options import (
     MODEL_OPTIONS,
     cache_folder,
@@ -111,20 +112,21 @@ def reproduce(
     names = experiment_names() if what == ("all",) else what
     absent = read_methods(without) if without else ()
     chosen = [dataclasses.replace(load_experiment(name), changed=settings, without=absent) for name in names]
-    wanted = _workspaces(chosen, sets, numbers[0], model, out, threads, console, data_dir, **where)
-    if not wanted:
-        console.say("none of the data sets was found, so nothing was run; try --data demo")
-    weights = dict(map(split_pair, pretrained))
-    with ExitStack() as shown, limit_threads(threads):
-        run: Runner
-        if on_ray or ray_address:
-            cache = None if where["no_cache"] else cache_folder(where["cache_dir"])
-            parts = (data_folder(data_dir), cache, numbers[0], where["device"], where["dtype"], threads)
-            run = partial(run_on_ray, Worker(*parts), ray_address)
-        else:
-            run = partial(run_all, watch=shown.enter_context(console.tuning()), say=console.say)
-        watch = sweep_lines(console)
-        found = run_experiments(wanted, numbers, pretrained=weights, run=run, watch=watch, say=console.say)
+    with advising(SAME_COMMAND):
+        wanted = _workspaces(chosen, sets, numbers[0], model, out, threads, console, data_dir, **where)
+        if not wanted:
+            console.say("none of the data sets was found, so nothing was run; try --data demo")
+        weights = dict(map(split_pair, pretrained))
+        with ExitStack() as shown, limit_threads(threads):
+            run: Runner
+            if on_ray or ray_address:
+                cache = None if where["no_cache"] else cache_folder(where["cache_dir"])
+                parts = (data_folder(data_dir), cache, numbers[0], where["device"], where["dtype"], threads)
+                run = partial(run_on_ray, Worker(*parts), ray_address)
+            else:
+                run = partial(run_all, watch=shown.enter_context(console.tuning()), say=console.say)
+            watch = sweep_lines(console)
+            found = run_experiments(wanted, numbers, pretrained=weights, run=run, watch=watch, say=console.say)
     files = save_all(found, save) if save else []
     content = {"experiments": [each.as_dict() for each in found], "files": [str(path) for path in files]}
     console.show(content, reproduced_parts(found, files))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from unsee.cli.forget import finish
+from unsee.cli.interruption import advising, resume_line
 from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, reload_run, shared
 
 
@@ -39,9 +40,10 @@ def resume(
 
     console = make_console(as_json)
     check_resumable(run)
-    config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
-    tuner = PromptTuner.from_config(config)
-    test = bind(loaded, images.test)
-    with console.tuning() as watch:
-        tuner.resume(loaded, images, run, watch=watch, say=console.say, budget=budget, iterations=iterations)
-    finish(tuner, images, test, run, console)
+    with advising(resume_line(run)):
+        config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
+        tuner = PromptTuner.from_config(config)
+        test = bind(loaded, images.test)
+        with console.tuning() as watch:
+            tuner.resume(loaded, images, run, watch=watch, say=console.say, budget=budget, iterations=iterations)
+        finish(tuner, images, test, run, console)
