@@ -115,7 +115,7 @@ def forget(
     from unsee.tuner import PromptTuner
 
     if not names and forget_file is None:
-        raise click.UsageError("say what to forget: --forget NAME,NAME… or --forget-file FILE")
+        raise click.UsageError("say what to forget: --forget NAME[,NAME] or --forget-file FILE")
     console = make_console(as_json)
     wanted = read_forget(names, forget_file)
     own = {

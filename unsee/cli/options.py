@@ -52,7 +52,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 def _forget_option(help_text: str, default: str | bool) -> Callable[[Command], Command]:
     return click.option(
-        "--forget", "names", multiple=True, metavar="NAME,NAME…", show_default=default, help=f"{help_text} Repeatable."
+        "--forget", "names", multiple=True, metavar="NAME[,NAME]", show_default=default, help=f"{help_text} Repeatable."
     )
 
 
@@ -105,7 +105,7 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         "--key-file",
         type=_PATH,
         show_default="UNSEE_KEY in the environment",
-        help="File with the key to a model at http://….",
+        help="File with the key to a model at http://HOST.",
     ),
     "set": click.option(
         "--set",
@@ -114,7 +114,7 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         metavar="KEY=VALUE",
         help="Any other setting, e.g. search=separable. Repeatable.",
     ),
-    "seeds": click.option("--seeds", default="0,1,2", metavar="SEED,SEED…", help="One run per seed."),
+    "seeds": click.option("--seeds", default="0,1,2", metavar="SEED[,SEED]", help="One run per seed."),
     "out": click.option(
         "--out", type=_PATH, default=Path("runs"), help="Folder for the runs; finished ones are reused."
     ),
