@@ -48,7 +48,7 @@ class Console:
             sys.stdout.write(f"{text}\n")
             return
         for part in parts:
-            shown = part if isinstance(part, str) else fit(part, self._out.width)
+            shown = part if isinstance(part, str) else fit(part, self._out.width, self._out.encoding)
             self._out.print(shown, soft_wrap=isinstance(shown, str))
 
     def encoding(self, done: int, total: int) -> None:

@@ -24,9 +24,13 @@ HANDLER = "unsee-signs"
 
 def never_fail(stream: TextIO) -> None:
     """From now on, what this stream's encoding does not have is written in ASCII."""
-    codecs.register_error(HANDLER, _replace)
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors=HANDLER)
+
+
+def spelled(text: str, encoding: str) -> str:
+    """The text as this encoding can show it."""
+    return text.encode(encoding, HANDLER).decode(encoding, "surrogateescape")
 
 
 def is_utf8(stream: TextIO) -> bool:
@@ -40,3 +44,6 @@ def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
     if "\udc80" <= character <= "\udcff":  # a byte of a file name that is no text
         return bytes([ord(character) - 0xDC00]), error.start + 1
     return SIGNS.get(character) or character.encode("ascii", "backslashreplace").decode(), error.start + 1
+
+
+codecs.register_error(HANDLER, _replace)
