@@ -102,7 +102,7 @@ def test_json_on_such_a_terminal_has_the_same_names(tmp_path, model_folder, monk
     assert set(json.loads(screen.buffer.getvalue().decode("ascii"))["per_class"]) == {"café", "naïve", "cat"}
     assert main(["evaluate", run, *common]) == 0
     screen.flush()
-    assert b"| caf\\xe9 |" in screen.buffer.getvalue()
+    assert b"| caf\\xe9  |" in screen.buffer.getvalue()
 
 
 def test_a_file_name_that_is_no_text_is_printed_as_its_bytes():

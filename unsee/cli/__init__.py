@@ -23,6 +23,7 @@ COMMANDS = {
     "pick": "unsee.cli.pick",
     "compare": "unsee.cli.compare",
     "report": "unsee.cli.report",
+    "runs": "unsee.cli.runs",
     "reproduce": "unsee.cli.reproduce",
     "serve": "unsee.cli.serve",
     "bench": "unsee.cli.bench",
