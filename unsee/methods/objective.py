@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,11 +11,12 @@ import numpy as np
 from unsee.answers.metrics import entropy, scores, top_classes
 from unsee.data.images import in_batches
 from unsee.errors import ModelError
-from unsee.methods.losses import embedding_loss, forgetting_loss
-from unsee.methods.recorder import Evaluated
+from unsee.methods.asked import AskedImages
+from unsee.methods.best import Evaluated
+from unsee.methods.losses import Goal, embedding_loss, forgetting_loss
 from unsee.methods.task import Task
 from unsee.models.black_box import Metered
-from unsee.types import Doubles, Floats, Ints, Ledger, Scores, TradeOff
+from unsee.types import Doubles, Floats, Ints, Scores, TradeOff
 
 if TYPE_CHECKING:
     from unsee.models.white_box import ClassEmbeddings
@@ -38,93 +39,82 @@ class Objective:
     `open` binds it: a finished run has nothing to ask, and its images need not be encoded.
     """
 
-    def __init__(self, task: Task, ledger: Ledger) -> None:
-        self._task = task
+    def __init__(self, asked: AskedImages, goal: Callable[[], Goal]) -> None:
+        task = asked.task
+        self._images = asked
+        self._goal = goal
         self._settings = task.settings
         self._forget = task.forget
         self._unseen = task.unseen
         train, valid = task.tuning_images
         self._train_labels, self._valid_labels = train.labels, valid.labels
-        self._batches = task.batches
         self._every = task.asks_once
         self._blind = task.blind
-        self._ledger = ledger
+        self._ledger = asked.ledger
 
     def open(self) -> None:
         """Makes ready what candidates are evaluated with, and refuses prompts that have no room."""
-        _ = self._embeddings, self._task.goal
+        _ = self._embeddings, self._goal()
         self._asked[0].check_room(self._settings.contexts)
 
     @cached_property
     def _asked(self) -> tuple[Metered, ...]:
         """The images to tune on and to validate on; together where one question serves both."""
-        return tuple(Metered(bound, self._ledger) for bound in self._task.bound)
+        return tuple(Metered(bound, self._ledger) for bound in self._images.bound)
 
     @cached_property
     def _embeddings(self) -> ClassEmbeddings | None:
-        return _embeddings(self._task)
+        return _embeddings(self._images.task)
 
-    def evaluate(self, contexts: Floats, rows: slice, known: Evaluated) -> Evaluated:
-        """Losses of the candidates up to the end of `rows`, those before it known already.
-
-        contexts (b, m, D) is the whole generation. A model in this process evaluates all of it, whatever the rows: sums
-        round differently in batches of another size, and a run that is cut and resumed must end with the same bits.
-        """
-        settings = self._settings
-        new, tuned_on, checked_on = self._ask(contexts, rows)
+    def evaluate(self, contexts: Floats) -> Evaluated:
+        """Losses of a generation's candidates, contexts (b, m, D), and validation scores of those that are due."""
+        losses, answers, tuned_on, checked_on = self._ask(contexts)
         if self._embeddings is not None:
-            new += settings.embedding_weight * embedding_loss(
-                self._embeddings.under(contexts)[rows],
+            losses += self._settings.embedding_weight * embedding_loss(
+                self._embeddings.under(contexts),
                 self._embeddings.before,
                 self._unseen,
                 ~self._forget,
-                settings.tau,
+                self._settings.tau,
             )
-        if not np.isfinite(new).all():
+        if not np.isfinite(losses).all():
             raise ModelError("the model's answers give a NaN or infinite loss")
-        losses = np.concatenate([known.losses, new])
-        valid, trade_offs = dict(known.valid), dict(known.trade_offs)
-        chosen = self._to_validate(losses, rows)
-        for i in chosen:
-            if i not in valid:
-                seen = checked_on.get(i) or self._ask_to_validate(contexts[i])
-                parts = [tuned_on[i], seen] if i in tuned_on else [seen]
-                valid[i], trade_offs[i] = self._score(seen), self._weigh(parts)
-        return Evaluated(losses, {i: valid[i] for i in chosen}, {i: trade_offs[i] for i in chosen if i in trade_offs})
+        valid, trade_offs = dict[int, Scores](), dict[int, TradeOff]()
+        for i in self._to_validate(losses):
+            seen = checked_on.get(i) or self._ask_to_validate(contexts[i])
+            valid[i] = self._score(seen)
+            trade_offs[i] = self._weigh([tuned_on[i], seen] if i in tuned_on else [seen])
+        return Evaluated(losses, valid, trade_offs, answers)
 
-    def _ask(self, contexts: Floats, rows: slice) -> tuple[Doubles, dict[int, _Answered], dict[int, _Answered]]:
-        """Losses of these rows, and what they answered to images to tune on and, where asked with them, to validate on.
+    def _ask(self, contexts: Floats) -> tuple[Doubles, Floats | None, dict[int, _Answered], dict[int, _Answered]]:
+        """Losses, answers, and what counts of these: on images to tune on and, where asked with them, to validate on.
 
-        A large population is asked in parts, so that the answers in memory are at most `ANSWER_BYTES`. Where the parts
-        end depends on sizes alone, not on the rows. A batch is not remembered: candidates of other steps were asked
-        about other images, and trade-offs are compared across steps.
+        A large population is asked in parts, so that the answers in memory are at most `ANSWER_BYTES`; they are then
+        not kept. A batch is not remembered: candidates of other steps were asked about other images, and trade-offs
+        are compared across steps.
         """
-        losses = np.zeros(rows.stop - rows.start)
+        losses = np.zeros(len(contexts))
         tuned_on, checked_on = dict[int, _Answered](), dict[int, _Answered]()
         if self._blind:
-            return losses, tuned_on, checked_on
+            return losses, None, tuned_on, checked_on
         settings, asked = self._settings, self._images_of_this_step()
         labels = self._train_labels if self._every else asked.bound.labels
         size, n = max(1, ANSWER_BYTES // (4 * len(asked.bound.images) * len(self._forget))), len(labels)
+        log_p = np.zeros((0, 0, 0), dtype=np.float32)
         for part in in_batches(len(contexts), size):
-            first, last = max(rows.start, part.start), min(rows.stop, part.stop)
-            if first >= last:
-                continue
-            log_p = asked.log_confidences(
-                contexts[part.start : part.stop], slice(first - part.start, last - part.start)
+            log_p = asked.log_confidences(contexts[part.start : part.stop])
+            losses[part.start : part.stop] = forgetting_loss(
+                log_p[:, :n], labels, self._forget, settings.memorize_weight, settings.forget_weight, self._goal()
             )
-            losses[first - rows.start : last - rows.start] = forgetting_loss(
-                log_p[:, :n], labels, self._forget, settings.memorize_weight, settings.forget_weight, self._task.goal
-            )
-            for i, row in enumerate(log_p, first):
-                if self._batches is None and settings.validate != "loss":
+            for i, row in enumerate(log_p, part.start):
+                if self._images.batches is None and settings.validate != "loss":
                     tuned_on[i] = self._read(row[:n], labels)
                 if self._every:
                     checked_on[i] = self._read(row[n:], self._valid_labels)
-        return losses, tuned_on, checked_on
+        return losses, log_p if len(log_p) == len(contexts) else None, tuned_on, checked_on
 
     def _images_of_this_step(self) -> Metered:
-        batches, ledger = self._batches, self._ledger
+        batches, ledger = self._images.batches, self._ledger
         if batches is None:
             return self._asked[0]
         encoded, cached = batches.images_encoded, batches.images_from_cache
@@ -138,22 +128,21 @@ class Objective:
         return self._score(self._ask_to_validate(contexts))
 
     def _ask_to_validate(self, contexts: Floats) -> _Answered:
-        log_p = self._asked[-1].log_confidences(contexts[None], slice(0, 1))[0]
+        log_p = self._asked[-1].log_confidences(contexts[None])[0]
         return self._read(log_p[-len(self._valid_labels) :], self._valid_labels)
 
-    def _to_validate(self, losses: Doubles, rows: slice) -> list[int]:
-        """Which candidates of the generation so far, by the rule of setting `validate`."""
+    def _to_validate(self, losses: Doubles) -> list[int]:
+        """Which candidates of a generation, by the rule of setting `validate`."""
         rule = self._settings.validate
         if rule == "loss":
             return []
         if rule == "every":
-            return list(range(rows.stop))
+            return list(range(len(losses)))
         if rule == "generation":
             return [int(losses.argmin())]
         if rule == "first":
             return [0]
-        first = self._ledger.candidates - rows.start  # candidates of earlier generations
-        return [i for i in range(rows.stop) if (first + i) % int(rule) == 0]
+        return [i for i in range(len(losses)) if (self._ledger.candidates + i) % int(rule) == 0]
 
     def _read(self, log_p: Floats, labels: Ints) -> _Answered:
         """What counts of one candidate's answers. log_p (n, C), labels (n,)."""
