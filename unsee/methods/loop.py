@@ -34,9 +34,8 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
         z = search.ask()  # (b, dim)
         contexts = parametrization.contexts(z)  # (b, m, D)
         found = objective.evaluate(contexts)  # answers (b, n, C), losses (b,)
-        generation = recorder.record(found, contexts, z)
         search.tell(z, found.losses, found.answers)
-        recorder.append(generation, _state_of(search))
+        recorder.append(recorder.record(found, contexts, z), _state_of(search))
     recorder.say_what_is_left()
     s = task.settings
     best = _choose(asked, objective, recorder)
