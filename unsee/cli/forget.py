@@ -26,8 +26,6 @@ from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
-    from unsee.data.data_set import Data
-    from unsee.models.black_box import BoundImages
     from unsee.tuner import PromptTuner
 
 
@@ -140,15 +138,16 @@ def forget(
         test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
         console.say(forecast([task]).sentence())
         with console.tuning() as watch:
-            tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
-        finish(tuner, images, test, out, console)
+            tuner.fit(loaded, images, out=out, test=test, overwrite=overwrite, watch=watch, say=console.say)
+    show_run(tuner, out, console)
 
 
-def finish(tuner: PromptTuner, images: Data, test: BoundImages, out: Path, console: Console) -> None:
-    """Scores the test images, completes the run folder and prints what a run ends with."""
+def show_run(tuner: PromptTuner, out: Path, console: Console) -> None:
+    """Prints what a run ends with."""
     from unsee.cli.scores import result_parts
+    from unsee.runs.folder import read_result
 
     for error in tuner.skipped_:
         console.say(f"skipped: {error}")
-    result = tuner.finish(out, test, images.train.subset(tuner.config_.split.train))
-    console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(images.test)))
+    result = read_result(out)
+    console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(tuner.data_.test)))
