@@ -28,6 +28,7 @@ FAMILIES = (
     ModelFamily("MetaCLIP 2", "facebook/metaclip-2-worldwide-huge-quickgelu", "hub id or folder", "fast", _SIZES),
     ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt as published", "fast", _FORM),
     ModelFamily("OpenAI CLIP, ResNets", "RN50.pt", "RN50 … RN50x64", "fast", "a reference of our own"),
+    ModelFamily("CLIP, fine-tuned", "tuned.pt", "a saved state_dict", "fast", _FORM),
     ModelFamily("OpenCLIP", "FOLDER or ViT-B-16:weights.safetensors", "plain ViTs", "fast", _FORM),
     ModelFamily("OpenCLIP, timm towers", "FOLDER", "unsee[open-clip]", "fast", "open_clip"),
     ModelFamily("SigLIP, SigLIP 2", "google/siglip2-base-patch16-224", "NaFlex too", "generic", _SIZES),
