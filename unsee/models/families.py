@@ -30,7 +30,7 @@ FAMILIES = (
     ModelFamily("OpenAI CLIP, ResNets", "RN50.pt", "RN50 … RN50x64", "fast", "a reference of our own"),
     ModelFamily("CLIP, fine-tuned", "tuned.pt", "a saved state_dict", "fast", _FORM),
     ModelFamily("OpenCLIP", "FOLDER or ViT-B-16:weights.safetensors", "plain ViTs", "fast", _FORM),
-    ModelFamily("OpenCLIP, timm towers", "FOLDER", "unsee[open-clip]", "fast", "open_clip"),
+    ModelFamily("OpenCLIP, timm towers", "FOLDER", "needs open_clip_torch", "fast", "open_clip"),
     ModelFamily("SigLIP, SigLIP 2", "google/siglip2-base-patch16-224", "NaFlex too", "generic", _SIZES),
     ModelFamily("AltCLIP", "BAAI/AltCLIP", "hub id or folder", "generic", _SIZES),
     ModelFamily("Chinese-CLIP", "OFA-Sys/chinese-clip-vit-base-patch16", "hub id or folder", "generic", _SIZES),
