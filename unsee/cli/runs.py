@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="The run folder.  [default: runs/DATA-METHOD-seedS]")
 @click.option("--overwrite", is_flag=True, help="Start over in a folder that holds a run.")
 @click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and say which.")
-@shared("set", *MODEL_OPTIONS)
+@shared("names", "set", *MODEL_OPTIONS)
 def forget(
     data: str,
     names: str,
@@ -61,6 +61,7 @@ def forget(
     out: Path | None,
     overwrite: bool,
     skip_bad_images: bool,
+    names_file: Path | None,
     pairs: Sequence[str],
     as_json: bool,
     data_dir: Path | None,
@@ -68,8 +69,8 @@ def forget(
 ) -> None:
     """Tune a prompt under which the model no longer recognises some classes of DATA.
 
-    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), or a
-    folder with train/<class>/* and test/<class>/*, or with one folder per class.
+    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), a
+    folder with train/<class>/* and test/<class>/*, or with one folder per class, or a .csv with path and label.
     """
     from unsee.data.class_folders import refuse_inside
     from unsee.data.class_names import forget_mask, read_names
@@ -92,7 +93,7 @@ def forget(
     settings = join_settings(pairs, own)
     tuner = PromptTuner(read_names(names), method, preset=preset, seed=seed, **settings)
     skip = bool(settings.get("skip_bad_images"))
-    images = read_data(data, seed, data_dir)
+    images = read_data(data, seed, data_dir, names_file)
     refuse_inside(images, out)
     images = without_bad_images(images, skip, console)
     forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
