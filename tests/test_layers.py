@@ -15,7 +15,7 @@ import unsee
 ROOT = Path(unsee.__file__).parent
 # A folder is one part. Rank 0 is shared by all, and its modules may import one another.
 RANKS = {
-    0: {"errors", "types", "settings", "seeds", "files", "versions", "text_table"},
+    0: {"errors", "types", "settings", "seeds", "files", "versions", "text_table", "telemetry", "installation"},
     1: {"data"},
     2: {"models", "answers"},
     3: {"methods"},

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run that is in the folder.")
 @click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and name them.")
-@shared("set", *MODEL_OPTIONS)
+@shared("names", "set", *MODEL_OPTIONS)
 def forget(
     data: str,
     names: Sequence[str],
@@ -88,6 +88,7 @@ def forget(
     out: Path | None,
     overwrite: bool,
     skip_bad_images: bool,
+    names_file: Path | None,
     pairs: Sequence[str],
     as_json: bool,
     data_dir: Path | None,
@@ -95,8 +96,8 @@ def forget(
 ) -> None:
     """Tune a prompt under which the model stops recognising classes.
 
-    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), or a
-    folder with train/<class>/* and test/<class>/*, or with one folder per class.
+    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), a
+    folder with train/<class>/* and test/<class>/*, or with one folder per class, or a .csv with path and label.
 
     \b
     Examples:
@@ -128,7 +129,7 @@ def forget(
     tuner = PromptTuner(wanted, method, preset=preset, seed=seed, **settings)
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
     with resumable(out):
-        images = read_data(data, seed, data_dir)
+        images = read_data(data, seed, data_dir, names_file)
         refuse_inside(images, out)
         forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
         images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)

@@ -159,6 +159,6 @@ def resolve_settings(
         data=data.name,
         width=model.card.width,
         classes=len(data.class_names),
-        shots=largest_shots(data.train),
+        shots=largest_shots(data.train, skip_bad_images="shots" not in given and bool(given.get("skip_bad_images"))),
         forgotten=forgotten,
     )

@@ -52,6 +52,7 @@ class DataRecord(Record):
     split_seed: int | None  # that divided one set of class folders into train and test
     fingerprint: str  # of class names, labels and image names
     pixels: str  # of the content of the images to tune, validate and test on
+    names: dict[str, str] = Field(default_factory=dict)  # folder or label -> class name, where they were given
 
 
 class SplitRecord(Record):
