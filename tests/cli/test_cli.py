@@ -119,12 +119,12 @@ def test_classify_shows_answers_without_and_with_the_prompt(run_unsee, finished,
     assert len(answers[0]["before"]) == 10
 
 
-def test_resume_continues_to_a_larger_budget(run_unsee, image_folder, tmp_path):
+def test_a_budget_counts_whole_generations_and_resume_continues_to_a_larger_one(run_unsee, image_folder, tmp_path):
     out = tmp_path / "run"
     options = ["--forget", "cat", "--iterations", 4, "--budget", 30, "--out", out, "--json"]
-    assert json.loads(run_unsee("forget", image_folder, *options)[1])["ledger"]["candidates"] == 30
-    assert json.loads(run_unsee("resume", out, "--json")[1])["ledger"]["candidates"] == 30
-    assert json.loads(run_unsee("resume", out, "--json", "--budget", 70)[1])["ledger"]["candidates"] == 70
+    assert json.loads(run_unsee("forget", image_folder, *options)[1])["ledger"]["candidates"] == 20
+    assert json.loads(run_unsee("resume", out, "--json")[1])["ledger"]["candidates"] == 20
+    assert json.loads(run_unsee("resume", out, "--json", "--budget", 70)[1])["ledger"]["candidates"] == 60
     more = ["--budget", 1000, "--iterations", 6]
     assert json.loads(run_unsee("resume", out, "--json", *more)[1])["ledger"]["candidates"] == 120
 

@@ -28,7 +28,7 @@ def forget(model_folder, image_folder, tmp_path, capsys):
     [
         ("iterations=3", "iterations", 3),
         ("shots=2", "shots", 2),
-        ("budget=7", "budget", 7),
+        ("budget=27", "budget", 27),
         ("skip_bad_images=true", "skip_bad_images", True),
     ],
 )
