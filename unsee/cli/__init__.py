@@ -29,6 +29,7 @@ COMMANDS = {
     "bench": "unsee.cli.bench",
     "data": "unsee.cli.data",
     "models": "unsee.cli.models",
+    "doctor": "unsee.cli.doctor",
 }
 
 
