@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from unsee.cli.completion import complete_data
 from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, read_data, reload_run, shared, split_list
 
 
@@ -22,6 +23,7 @@ from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, read_data, reloa
 )
 @click.option(
     "--others",
+    shell_complete=complete_data,
     metavar="DATA",
     show_default="none",
     help="Another data set, whose classes were neither forgotten nor kept: is it damaged too?",

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.cli.completion import complete_list
 from unsee.cli.interruption import SAME_COMMAND, advising
 from unsee.cli.options import (
+    DATA,
     MODEL_OPTIONS,
     make_console,
     read_data,
@@ -21,6 +23,7 @@ from unsee.cli.options import (
     split_list,
 )
 from unsee.methods.registry import METHODS
+from unsee.settings import GOALS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Part
@@ -28,12 +31,19 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("data")
+@DATA
 @shared("first_forget", "forget_file")
-@click.option("--methods", default="all", metavar="NAME[,NAME]", help="Methods to compare, or all.")
+@click.option(
+    "--methods",
+    default="all",
+    shell_complete=complete_list(METHODS),
+    metavar="NAME[,NAME]",
+    help="Methods to compare, or all.",
+)
 @shared("model", "preset")
 @click.option(
     "--goals",
+    shell_complete=complete_list(GOALS),
     default="",
     metavar="GOAL[,GOAL]",
     show_default="entropy",

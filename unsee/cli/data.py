@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from unsee.cli.completion import complete_named_data
 from unsee.cli.groups import WholeHelpGroup
 from unsee.cli.options import data_folder, make_console, shared
 from unsee.errors import InputError, unknown
@@ -31,7 +32,7 @@ def data(context: click.Context, data_dir: Path | None, as_json: bool) -> None:
 
 
 @data.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_named_data)
 @shared("data_dir", "json")
 @click.pass_context
 def data_show(context: click.Context, name: str, data_dir: Path | None, as_json: bool) -> None:

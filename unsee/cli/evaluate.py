@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.cli.completion import complete_data
 from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, reload_run, shared
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 @click.command()
 @RUN
 @shared("moved_model")
-@click.option("--data", show_default="the run's own", help="Test on other data that has the same classes.")
+@click.option(
+    "--data",
+    shell_complete=complete_data,
+    show_default="the run's own",
+    help="Test on other data that has the same classes.",
+)
 @shared(*MODEL_OPTIONS)
 def evaluate(
     run: Path, model: str | None, data: str | None, as_json: bool, data_dir: Path | None, **where: Any

@@ -10,6 +10,7 @@ import click
 
 from unsee.cli.interruption import resumable
 from unsee.cli.options import (
+    DATA,
     MODEL_OPTIONS,
     Name,
     join_settings,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("data")
+@DATA
 @shared("forget", "forget_file", "model")
 @click.option(
     "--method",

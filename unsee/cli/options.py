@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import click
 
+from unsee.cli.completion import complete_classes, complete_data, complete_models, complete_runs
 from unsee.errors import InputError, unknown
 from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
@@ -52,12 +53,18 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 def _forget_option(help_text: str, default: str | bool) -> Callable[[Command], Command]:
     return click.option(
-        "--forget", "names", multiple=True, metavar="NAME[,NAME]", show_default=default, help=f"{help_text} Repeatable."
+        "--forget",
+        "names",
+        multiple=True,
+        metavar="NAME[,NAME]",
+        shell_complete=complete_classes,
+        show_default=default,
+        help=f"{help_text} Repeatable.",
     )
 
 
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
-    "model": click.option("--model", default="mini", help=MODEL_HELP),
+    "model": click.option("--model", default="mini", shell_complete=complete_models, help=MODEL_HELP),
     "moved_model": click.option(
         "--model", show_default="the one the run was made with", help="Where the model is now, if it has moved."
     ),
@@ -127,7 +134,8 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         "--out", type=_PATH, default=Path("runs"), help="Folder for the runs; finished ones are reused."
     ),
 }
-RUN = click.argument("run", type=_PATH)
+DATA = click.argument("data", shell_complete=complete_data)
+RUN = click.argument("run", type=_PATH, shell_complete=complete_runs)
 MODEL_OPTIONS = ("data_dir", "cache", "no_cache", "device", "dtype", "key_file", "json")
 
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import click
 
+from unsee.cli.completion import complete_list, complete_runs
 from unsee.cli.options import make_console, shared, split_list
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=complete_runs)
 @click.option("-o", "out", type=click.Path(path_type=Path), default="report.html", help="Page to write.")
 @click.option(
     "--also",
+    shell_complete=complete_list(("png", "svg", "csv", "tex")),
     default="",
     metavar="KIND[,KIND]",
     show_default="nothing",

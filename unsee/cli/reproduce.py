@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.cli.completion import complete_data, complete_experiments, complete_list
 from unsee.cli.interruption import SAME_COMMAND, advising
 from unsee.cli.options import (
     MODEL_OPTIONS,
@@ -26,6 +27,7 @@ from unsee.cli.options import (
     shared,
     split_pair,
 )
+from unsee.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console, Part
@@ -36,10 +38,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("what", nargs=-1)
+@click.argument("what", nargs=-1, shell_complete=complete_experiments)
 @click.option(
     "--data",
     "sets",
+    shell_complete=complete_data,
     multiple=True,
     metavar="DATA",
     show_default="all of the paper's that are there",
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--without",
+    shell_complete=complete_list(METHODS),
     default="",
     metavar="METHOD[,METHOD]",
     show_default="nothing",

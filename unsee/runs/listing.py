@@ -40,7 +40,7 @@ def list_runs(root: Path) -> list[ListedRun]:
     """All runs in this folder and below, by folder; prompts that were picked from a run are none."""
     if not root.is_dir():
         raise InputError(f"{root} is not a folder")
-    return sorted(map(describe, _find(root)), key=lambda run: run.folder)
+    return sorted(map(describe, find_runs(root)), key=lambda run: run.folder)
 
 
 def describe(folder: Path) -> ListedRun:
@@ -70,7 +70,7 @@ def describe(folder: Path) -> ListedRun:
     )
 
 
-def _find(root: Path) -> Iterator[Path]:
+def find_runs(root: Path) -> Iterator[Path]:
     """Folders with a config; not those inside a run, nor hidden ones."""
     for folder, below, files in os.walk(root):
         if CONFIG in files:
