@@ -38,8 +38,8 @@ def test_classes_of_the_data(image_folder):
 def test_names_with_spaces_are_completed_as_one_word(tmp_path, monkeypatch):
     for name in ("polar bear", "panda"):
         (tmp_path / "zoo" / name).mkdir(parents=True)
-        (tmp_path / "zoo" / name / "1.png").write_bytes(b"")
-        (tmp_path / "zoo" / name / "2.png").write_bytes(b"")
+        for i in range(3):
+            (tmp_path / "zoo" / name / f"{i}.png").write_bytes(b"")
     assert completed("forget", str(tmp_path / "zoo"), "--forget", "po") == ["polar_bear"]
 
 

@@ -174,7 +174,7 @@ def test_the_difference_that_half_precision_makes_is_told(loaded):
 def test_a_command_tells_the_difference_once(loaded, monkeypatch, capsys):
     """With half precision on a CPU, which the check of devices refuses otherwise."""
     from unsee.cli.console import Console
-    from unsee.cli.options import read_model
+    from unsee.cli.inputs import read_model
 
     full, asked = loaded("clip"), []
     half = copy.copy(full)

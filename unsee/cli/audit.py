@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from unsee.cli.completion import complete_data
-from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, read_data, reload_run, shared, split_list
+from unsee.cli.inputs import read_data, reload_run, split_list
+from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
 
 
 @click.command()

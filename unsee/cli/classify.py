@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, read_model, shared
+from unsee.cli.inputs import read_model
+from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console

@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unsee.cli.completion import complete_list
+from unsee.cli.inputs import read_data, read_forget, read_model, read_pairs, read_seeds, split_list
 from unsee.cli.interruption import SAME_COMMAND, advising
-from unsee.cli.options import (
-    DATA,
-    MODEL_OPTIONS,
-    make_console,
-    read_data,
-    read_forget,
-    read_model,
-    read_pairs,
-    read_seeds,
-    shared,
-    split_list,
-)
+from unsee.cli.options import DATA, MODEL_OPTIONS, make_console, shared
 from unsee.methods.registry import METHODS
 from unsee.settings import GOALS
 

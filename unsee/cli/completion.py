@@ -24,7 +24,7 @@ def complete_named_data(context: click.Context, parameter: click.Parameter, inco
 
 def complete_classes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Classes of the data named before, as the last part of a list; spaces as underscores, which mean the same."""
-    from unsee.cli.options import read_data
+    from unsee.cli.inputs import read_data
     from unsee.errors import UnseeError
 
     # Behind an option without its value yet, click leaves arguments where they are.

@@ -8,7 +8,8 @@ import click
 
 from unsee.cli.completion import complete_named_data
 from unsee.cli.groups import WholeHelpGroup
-from unsee.cli.options import data_folder, make_console, shared
+from unsee.cli.inputs import data_folder
+from unsee.cli.options import make_console, shared
 from unsee.errors import InputError, unknown
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from unsee.cli.options import cache_folder, data_folder, make_console, shared
+from unsee.cli.inputs import cache_folder, data_folder
+from unsee.cli.options import make_console, shared
 from unsee.cli.serve import state_folder
 
 NOT_FOR_USERS = ("dev", "docs", "training")  # extras that only work on unsee itself needs

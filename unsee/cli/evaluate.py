@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unsee.cli.completion import complete_data
-from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, reload_run, shared
+from unsee.cli.inputs import reload_run
+from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
 
 if TYPE_CHECKING:
     from unsee.answers.evaluation import Evaluation

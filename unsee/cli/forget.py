@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsee.cli.inputs import join_settings, read_data, read_forget, read_model, stable_name, without_bad_images
 from unsee.cli.interruption import resumable
-from unsee.cli.options import (
-    DATA,
-    MODEL_OPTIONS,
-    Name,
-    join_settings,
-    make_console,
-    read_data,
-    read_forget,
-    read_model,
-    shared,
-    stable_name,
-    without_bad_images,
-)
+from unsee.cli.options import DATA, MODEL_OPTIONS, Name, make_console, shared
 from unsee.methods.registry import METHODS
 from unsee.settings import GOALS, SERVED_AS
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from unsee.cli.completion import complete_list, complete_runs
-from unsee.cli.options import make_console, shared, split_list
+from unsee.cli.inputs import split_list
+from unsee.cli.options import make_console, shared
 
 
 @click.command()

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unsee.cli.completion import complete_data, complete_experiments, complete_list
-from unsee.cli.interruption import SAME_COMMAND, advising
-from unsee.cli.options import (
-    MODEL_OPTIONS,
+from unsee.cli.inputs import (
     cache_folder,
     data_folder,
-    make_console,
     read_data,
     read_methods,
     read_model,
     read_pairs,
     read_seeds,
-    shared,
     split_pair,
 )
+from unsee.cli.interruption import SAME_COMMAND, advising
+from unsee.cli.options import MODEL_OPTIONS, make_console, shared
 from unsee.methods.registry import METHODS
 
 if TYPE_CHECKING:

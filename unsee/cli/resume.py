@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from unsee.cli.forget import show_run
+from unsee.cli.inputs import reload_run
 from unsee.cli.interruption import advising, resume_line
-from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, reload_run, shared
+from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
 
 
 @click.command()

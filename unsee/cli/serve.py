@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from unsee.cli.options import make_console, read_model, shared
+from unsee.cli.inputs import read_model
+from unsee.cli.options import make_console, shared
 from unsee.errors import InputError, MissingExtra
 
 
