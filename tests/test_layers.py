@@ -118,6 +118,8 @@ print(",".join(heavy), file=sys.stderr)
         ("forget demo --forget catt", "rich"),
         ("report nowhere", "rich"),
         ("evaluate nowhere", "rich"),
+        ("runs nowhere", "rich"),
+        ("settings", "rich"),
     ],
 )
 def test_no_command_imports_what_it_does_not_need(arguments, allowed):

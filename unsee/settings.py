@@ -46,6 +46,7 @@ RuleName = Literal[
     "gate",
     "temperature",
 ]
+PRECISIONS = ("float32", "float16", "bfloat16")  # of a model, as torch calls them
 CMA_KINDS = ("full", "separable", "vkd")
 POSITIONS: tuple[str, ...] = get_args(Position)
 GOALS: tuple[str, ...] = get_args(GoalName)

@@ -29,6 +29,7 @@ COMMANDS = {
     "bench": "unsee.cli.bench",
     "data": "unsee.cli.data",
     "models": "unsee.cli.models",
+    "settings": "unsee.cli.settings",
     "doctor": "unsee.cli.doctor",
 }
 

@@ -54,6 +54,27 @@ def complete_models(context: click.Context, parameter: click.Parameter, incomple
     return [*_beginning(incomplete, (name for name in names if name.lower() == name)), *_folders(incomplete)]
 
 
+def complete_setting_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Settings that `--set` takes."""
+    from unsee.cli.inputs import OWN_OPTIONS
+    from unsee.settings import FIELDS
+
+    return _beginning(incomplete, (name for name in FIELDS if name not in OWN_OPTIONS))
+
+
+def complete_pairs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """KEY= of a setting; or KEY=VALUE, if its values have names."""
+    from typing import get_args
+
+    from unsee.settings import FIELDS
+
+    key, sign, value = incomplete.partition("=")
+    if not sign:
+        return [f"{name}=" for name in complete_setting_names(context, parameter, key)]
+    values = get_args(FIELDS[key].annotation) if key in FIELDS else ()
+    return [f"{key}={name}" for name in _beginning(value, (each for each in values if isinstance(each, str)))]
+
+
 def complete_list(names: Iterable[str]) -> Complete:
     """Completes the last part of a list of these names, separated by commas."""
     known = list(names)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unsee.cli.encoding import is_utf8
 from unsee.cli.fitting import fit
-from unsee.cli.progress import Pace, generations, progress_bar, progress_line
+from unsee.cli.progress import Pace, progress_bar, progress_line
 from unsee.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -66,5 +66,5 @@ class Console:
             yield self._line
 
     def _line(self, generation: Generation, settings: Settings) -> None:
-        if self._pace.due() or generation.number >= generations(settings):
+        if self._pace.due() or generation.number >= settings.generations:
             self.say(progress_line(generation, settings))

@@ -87,7 +87,7 @@ def forget(
     """Tune a prompt under which the model stops recognising classes.
 
     DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), a
-    folder with train/<class>/* and test/<class>/*, or with one folder per class, or a .csv with path and label.
+    folder with `train/<class>/*` and `test/<class>/*`, or with one folder per class, or a .csv with path and label.
 
     \b
     Examples:

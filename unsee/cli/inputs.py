@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from unsee.settings import Value
 
 
+OWN_OPTIONS = ("method", "preset", "seed")  # settings that --set does not take
+
+
 @runtime_checkable
 class Closes(Protocol):
     """A model that wants to be told when it is no longer needed."""
@@ -133,7 +136,7 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, Value]:
         key, value = split_pair(text)
         if key in given:
             raise InputError(f"--set {key} is given twice")
-        if key in ("method", "preset", "seed"):
+        if key in OWN_OPTIONS:
             raise InputError(f"--set does not take {key}; use --{key}{'s' if key == 'seed' else ''} instead")
         given[key] = value
     return parse_settings(given)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsee.cli.completion import complete_classes, complete_data, complete_models, complete_runs
+from unsee.cli.completion import complete_classes, complete_data, complete_models, complete_pairs, complete_runs
 from unsee.errors import unknown
 from unsee.methods.presets import PRESETS
-from unsee.models.families import PRECISIONS
+from unsee.settings import PRECISIONS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
@@ -113,7 +113,8 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         "pairs",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Any other setting, e.g. search=separable. Repeatable.",
+        shell_complete=complete_pairs,
+        help="Another setting, e.g. search=separable; unsee settings lists them. Repeatable.",
     ),
     "seeds": click.option("--seeds", default="0,1,2", metavar="SEED[,SEED]", help="One run per seed."),
     "out": click.option(

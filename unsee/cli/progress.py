@@ -39,14 +39,9 @@ def progress_line(generation: Generation, settings: Settings) -> str:
     left = generation.seconds / max(1, generation.candidates) * (settings.limit - generation.candidates)
     h = 100 * generation.valid.h if generation.valid else 0.0
     return (
-        f"generation {generation.number}/{generations(settings)}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
+        f"generation {generation.number}/{settings.generations}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
         f"{settings.limit - generation.candidates} candidates left, about {left:.0f} s"
     )
-
-
-def generations(settings: Settings) -> int:
-    """How many generations are planned."""
-    return -(-settings.limit // settings.population)
 
 
 @contextmanager
@@ -69,8 +64,8 @@ def progress_bar(console: rich.console.Console) -> Iterator[Watch]:
             bar.update(
                 task,
                 completed=generation.number,
-                total=generations(settings),
-                place=f"generation {generation.number}/{generations(settings)}",
+                total=settings.generations,
+                place=f"generation {generation.number}/{settings.generations}",
                 state=f"loss {generation.losses.min():.3f}  {h}{left} candidates left",
             )
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from unsee.errors import InputError, unknown
 from unsee.methods.registry import METHODS
-from unsee.methods.shot_batches import steps_per_epoch
 from unsee.settings import Settings, Value, check_names, check_settings
 
 _SMALL = {"contexts": 4, "shared": 20, "own": 5, "dim": 10, "rank": 30, "iterations": 400, "shots": 16}
@@ -128,6 +127,8 @@ def _step_size_of_pycma_3(search: str | None) -> str:
 
 def _steps(epochs: Mapping[int, int], shots: int, classes: int, batch: int) -> int:
     """Steps of a schedule in epochs, which may be fewer with few shots."""
+    from unsee.methods.shot_batches import steps_per_epoch  # here: it imports numpy, which --help does not need
+
     passes = next(passes for at_most, passes in sorted(epochs.items()) if shots <= at_most)
     return passes * steps_per_epoch(shots * classes, batch)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unsee.errors import InputError, did_you_mean
+from unsee.settings import PRECISIONS
 
-PRECISIONS = ("float32", "float16", "bfloat16")  # precisions of a model, as torch calls them
 EMBEDDED = Path(__file__).parent.parent / "assets" / "mini"
 
 

@@ -63,7 +63,7 @@ def describe(folder: Path) -> ListedRun:
         forget=config.forget,
         seed=settings.seed,
         generation=_last_generation(journal),
-        generations=-(-settings.limit // settings.population),
+        generations=settings.generations,
         h_prompt_alone=result.test.h if result else None,
         h_as_served=result.served.scores.h if result and result.served else None,
         image_queries=result.ledger.image_queries if result else None,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unsee.errors import InputError, ModelError
-from unsee.models.families import PRECISIONS, check_precision
+from unsee.models.families import check_precision
 from unsee.models.fast.checkpoint_record import Checkpoint, TowerSizes
 from unsee.models.fast.checkpoints import read_checkpoint
 from unsee.models.fast.resnet import ResNetEncoder
@@ -20,6 +20,7 @@ from unsee.models.fast.weights import Weights
 from unsee.models.features import FeatureCache
 from unsee.models.library.dual_encoder import load_tokenizer
 from unsee.models.local import LocalModel, Tokenizer
+from unsee.settings import PRECISIONS
 
 GPUS = {"cuda": torch.cuda, "mps": torch.backends.mps}
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
