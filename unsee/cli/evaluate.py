@@ -34,8 +34,8 @@ def evaluate(
 ) -> None:
     """Score a run's prompt on the test images, overall and per class.
 
-    Prints H, Err_for and Acc_mem beside those of the plain prompt (zero-shot) and of a label mask, then the accuracy of
-    each class before and after.
+    Prints Err_for (error on the classes to forget), Acc_mem (accuracy on the others) and their harmonic mean H, beside
+    those of the plain prompt (zero-shot) and of a label mask, then the accuracy of each class before and after.
     """
     from unsee.answers.evaluation import evaluate as score
     from unsee.data.class_names import forget_mask

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     help="Labelled images per class to tune on; as many again to validate on.",
 )
 @click.option("--iterations", type=int, show_default="by preset", help="Generations of the search.")
-@click.option("--budget", type=int, show_default="no limit", help="Most candidates to try; never exceeded.")
+@click.option("--budget", type=int, show_default="no limit", help="Most candidates (prompts) to try.")
 @click.option("--seed", default=0, help="Seed of the split, the projection and the search.")
 @click.option(
     "--out",

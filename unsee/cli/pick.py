@@ -13,9 +13,11 @@ _SHARE = click.FloatRange(0, 1)
 
 @click.command()
 @RUN
-@click.option("--acc-mem", type=_SHARE, show_default="any", help="Least Acc_mem; then forget as much as possible.")
-@click.option("--err-for", type=_SHARE, show_default="any", help="Least Err_for; then keep as much as possible.")
-@click.option("--entropy", type=_SHARE, show_default="any", help="Least entropy of answers to forgotten images.")
+@click.option("--acc-mem", type=_SHARE, show_default="any", help="Keep at least this Acc_mem, and forget most.")
+@click.option("--err-for", type=_SHARE, show_default="any", help="Forget at least to this Err_for, and keep most.")
+@click.option(
+    "--entropy", type=_SHARE, show_default="any", help="At least this entropy of answers to forgotten images."
+)
 @click.option("--out", type=click.Path(path_type=Path), show_default="RUN/picked/NAME", help="Folder for the prompt.")
 @shared("json")
 def pick(
@@ -23,7 +25,8 @@ def pick(
 ) -> None:
     """Choose another trade-off of a run, without one more query.
 
-    Scores are those on the images to tune and to validate on; `unsee evaluate` of the written folder gives test scores.
+    Give one or more bounds. Scores are those on the images to tune and to validate on; `unsee evaluate` of the written
+    folder gives test scores.
     """
     from unsee.runs.picking import pick_prompt
 

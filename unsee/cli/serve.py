@@ -48,8 +48,8 @@ from unsee.errors import InputError, MissingExtra
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for clients' spending, image features and prompts.",
 )
-@click.option("--queue", default=512, type=click.IntRange(1), help="Most requests that may wait.")
-@click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Most seconds for one request.")
+@click.option("--queue", default=512, type=click.IntRange(1), help="How many requests may wait.")
+@click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Seconds until a request is given up.")
 @click.option("--max-body", default=64, type=click.IntRange(1, 4096), help="Largest request, in MiB.")
 @click.option("--threads", type=click.IntRange(1), show_default="all cores", help="Cores for the model.")
 @shared("device", "dtype")
