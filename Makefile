@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# What else to tell pip. On Linux, for PyTorch without CUDA: PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PIP_ARGS ?=
 
 .PHONY: demo test check coverage slow lowest bench whole-paper paper-cost docs clean
 
@@ -36,18 +38,18 @@ docs: .venv/docs-ready  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/docs-ready: .venv/ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/pip install --quiet $(PIP_ARGS) --constraint constraints.txt --editable '.[docs]'
 	touch .venv/docs-ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet $(PIP_ARGS) --constraint constraints.txt --editable '.[dev]'
 	touch .venv/ready
 
 .venv-lowest/ready: pyproject.toml constraints.txt tests/lowest.py
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python tests/lowest.py > .venv-lowest/constraints.txt
-	.venv-lowest/bin/pip install --quiet --constraint .venv-lowest/constraints.txt --editable '.[dev]'
+	.venv-lowest/bin/pip install --quiet $(PIP_ARGS) --constraint .venv-lowest/constraints.txt --editable '.[dev]'
 	touch .venv-lowest/ready
 
 clean:

@@ -35,7 +35,7 @@ def place(tmp_path):
 
 
 def start(place: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
-    hidden = (*SWITCHES, "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+    hidden = (*SWITCHES, "HF_HUB_OFFLINE", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     paths = [str(place / "hooks"), str(Path(__file__).parent.parent)]
     environment = {**kept, "HOME": str(place / "home"), "PYTHONPATH": os.pathsep.join(paths)}
@@ -44,9 +44,18 @@ def start(place: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("data", ["images", pytest.param("demo", marks=pytest.mark.slow)])
-def test_a_whole_run_asks_nothing_of_the_network_and_leaves_nothing_at_home(place, data, image_folder):
+@pytest.mark.parametrize(
+    ("data", "model"),
+    [
+        ("images", "mini"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("demo", "mini"), ("images", "clip"))),
+    ],
+)
+def test_a_whole_run_asks_nothing_of_the_network_and_leaves_nothing_at_home(
+    place, data, model, image_folder, model_folder
+):
     run = ["forget", str(image_folder) if data == "images" else data, "--forget", "cat", "--iterations", "2"]
+    run += ["--model", model if model == "mini" else str(model_folder)]
     trace = [*TRACE, "-o", str(place / "calls")] if shutil.which("strace") else []
     command = [sys.executable, "-m", "unsee.cli", *run, "--out", "run", "--no-cache"]
     done = start(place, [*trace, *command])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.models.clip_files import (
     refusal,
 )
 from tests.tiny import NAMES, make_clip
+from unsee.data.paper_names import CIFAR10, CIFAR100
 from unsee.models import load_model
 from unsee.models.fast.tokenizers import ClipTokenizer, find_tokenizer
 
@@ -146,3 +148,26 @@ def test_a_tokenizer_without_clips_special_tokens_is_named(quick, folder):
     content = trained.to_str().replace("<|startoftext|>", "<s>")
     (folder / "tokenizer.json").write_text(content)
     assert refusal(folder) == f"{folder / 'tokenizer.json'}: has no <|startoftext|> token"
+
+
+CLIPS = {  # ids by another implementation of OpenAI's tokenizer, instant-clip-tokenizer 0.1.1
+    "a photo of a cat.": [320, 1125, 539, 320, 2368, 269],
+    "It's I'VE don't": [585, 568, 328, 1200, 847, 713],
+    "Straße, Ünïcödé!": [1894, 127, 253, 324, 267, 6522, 77, 35689, 66, 7255, 67, 4166, 256],
+    "日本語": [39121, 44353, 34002, 508],
+    "👍🏽 v2.0": [43722, 341, 273, 269, 271],
+    "ΑΣ": [138, 109, 139, 480],  # a sigma at the end of a word
+    "n02012849 <|endoftext|>": [333, 271, 273, 271, 272, 273, 279, 275, 280, 27, 347, 40786, 4160, 91, 285],
+    "tab\tnew\nline": [14724, 686, 1148],
+    "": [],
+}
+
+
+def test_clips_own_vocabulary_gives_the_ids_of_openais_tokenizer():
+    tokenizer = ClipTokenizer()
+    assert {text: tokenizer.ids(text) for text in CLIPS} == CLIPS
+    assert (tokenizer.sos, tokenizer.eot) == (49406, 49407)
+    digest = hashlib.blake2b(digest_size=8)
+    for name in (*CIFAR10, *CIFAR100):
+        digest.update(repr(tokenizer.ids(f"a photo of a {name}.")).encode())
+    assert digest.hexdigest() == "02dca43b1ffdac9c"

@@ -14,6 +14,8 @@ from unsee.errors import InputError, unknown
 from unsee.methods.registry import METHODS
 
 if TYPE_CHECKING:
+    from platformdirs import PlatformDirs
+
     from unsee.cli.console import Console
     from unsee.data.data_set import Data
     from unsee.models.black_box import BlackBox
@@ -101,12 +103,19 @@ def read_forget(names: Sequence[str], file: Path | None) -> tuple[str, ...]:
 
 def cache_folder(given: Path | None) -> Path:
     """The folder of the feature cache."""
-    return given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unsee"
+    return given or own_folders().user_cache_path
 
 
 def data_folder(given: Path | None) -> Path:
     """The folder of the named data sets."""
-    return given or Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "unsee"
+    return given or own_folders().user_data_path
+
+
+def own_folders() -> PlatformDirs:
+    """The user's folders for unsee, where this system keeps such things."""
+    import platformdirs
+
+    return platformdirs.PlatformDirs("unsee", appauthor=False)
 
 
 def stable_name(given: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from unsee.cli.inputs import read_model
+from unsee.cli.inputs import own_folders, read_model
 from unsee.cli.options import make_console, shared
 from unsee.errors import InputError, MissingExtra
 
@@ -121,7 +120,7 @@ def serve(
 
 def state_folder(given: Path | None) -> Path:
     """The folder of the service's memory."""
-    return given or Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "unsee"
+    return given or own_folders().user_state_path
 
 
 def _who(keys: bool) -> str:

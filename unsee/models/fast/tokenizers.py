@@ -7,24 +7,8 @@ from pathlib import Path
 
 from unsee.errors import ModelError
 
+CLIP = Path(__file__).parents[2] / "assets" / "clip" / "tokenizer.json"  # written by training/clip_tokenizer.py
 CLIP_VOCABULARY = 49408
-
-
-class ClipTokenizer:
-    """CLIP's byte-pair vocabulary, for checkpoints without tokenizer files (OpenAI's, OpenCLIP's)."""
-
-    fingerprint = f"clip-bpe-{CLIP_VOCABULARY}"
-
-    def __init__(self) -> None:
-        from instant_clip_tokenizer import Tokenizer
-
-        self._tokenizer = Tokenizer()
-        self.sos = int(self._tokenizer.start_of_text())
-        self.eot = int(self._tokenizer.end_of_text())
-
-    def ids(self, text: str) -> list[int]:
-        """Ids of the text, without start and end."""
-        return [int(i) for i in self._tokenizer.encode(text)]
 
 
 class FileTokenizer:
@@ -52,6 +36,20 @@ class FileTokenizer:
         if found is None:
             raise ModelError(f"{path}: has no {token} token")
         return int(found)
+
+
+class ClipTokenizer:
+    """CLIP's byte-pair vocabulary, for checkpoints without tokenizer files (OpenAI's, OpenCLIP's)."""
+
+    fingerprint = f"clip-bpe-{CLIP_VOCABULARY}"
+
+    def __init__(self) -> None:
+        self._file = FileTokenizer(CLIP)
+        self.sos, self.eot = self._file.sos, self._file.eot
+
+    def ids(self, text: str) -> list[int]:
+        """Ids of the text, without start and end."""
+        return self._file.ids(text.lower())  # Python's small letters, as OpenAI's code has them: Σ at the end is ς
 
 
 class VocabularyTokenizer:
