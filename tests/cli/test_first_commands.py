@@ -63,7 +63,7 @@ def test_forget_is_repeatable(forget):
 
 def test_names_with_commas_come_from_a_file(forget, tmp_path):
     photos = tiny.write_images(tmp_path / "photos", names=("salt, pepper", "cat", "dog"), train=4, test=2)
-    (tmp_path / "names.txt").write_text("salt, pepper\n\n  dog \n", encoding="utf-8")
+    (tmp_path / "names.txt").write_text("salt, pepper\n\n  dog \n", encoding="utf-8-sig")
     code, result, _ = forget("--forget-file", tmp_path / "names.txt", data=photos)
     assert code == 0
     assert sorted(result["forget"]) == ["dog", "salt, pepper"]

@@ -95,7 +95,7 @@ def read_forget(names: Sequence[str], file: Path | None) -> tuple[str, ...]:
     found = [name for text in names for name in read_names(text)]
     if file is not None:
         try:
-            found += read_names(file.read_text(encoding="utf-8").splitlines())
+            found += read_names(file.read_text(encoding="utf-8-sig").splitlines())
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"--forget-file {file}: cannot be read ({error})") from None
     return tuple(dict.fromkeys(found))
