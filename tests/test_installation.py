@@ -44,9 +44,23 @@ class Installed:
 )
 def test_the_line_is_that_of_the_installation(monkeypatch, record, wanted):
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(record))
+    monkeypatch.setattr(Path, "exists", lambda path: True)
     line = install_line("serve")
     assert line.endswith(f"pip install {wanted}")
     shlex.split(line)
+
+
+def test_where_the_wheel_is_gone_the_packages_themselves_are_named(monkeypatch):
+    record = {"url": "file:///nowhere/unsee-0.1.0.whl", "archive_info": {}}
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(record))
+    needs = [
+        "click>=8.1",
+        "ray>=2.40; extra == 'ray'",
+        'h11>=0.16.0; extra == "serve"',
+        "httpx>=0.28.0; extra == 'serve'",
+    ]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: needs)
+    assert install_line("serve").endswith("pip install 'h11>=0.16.0' 'httpx>=0.28.0'")
 
 
 def test_a_bare_checkout_names_its_folder(monkeypatch):

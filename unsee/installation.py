@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -36,8 +37,18 @@ def _target(extra: str) -> str:
         return shlex.quote(f"unsee[{extra}] @ {origin['vcs_info']['vcs']}+{url}{at}")
     if not url.startswith("file:"):
         return shlex.quote(f"unsee[{extra}] @ {url}")
-    place = shlex.quote(f"{unquote(urlsplit(url).path)}[{extra}]")
+    path = unquote(urlsplit(url).path)
+    if not Path(path).exists():  # the wheel or checkout it came from is gone
+        return " ".join(map(shlex.quote, _requirements(extra)))
+    place = shlex.quote(f"{path}[{extra}]")
     return f"-e {place}" if origin.get("dir_info", {}).get("editable") else place
+
+
+def _requirements(extra: str) -> list[str]:
+    """The packages that an extra stands for."""
+    found = importlib.metadata.requires("unsee") or []
+    wanted = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    return [line.partition(";")[0].strip() for line in found if wanted.search(line)]
 
 
 def _origin() -> Mapping[str, Any] | None:

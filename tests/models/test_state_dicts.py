@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.models.clip_files import answers, clip, openai_names, refusal, same_weights
+from unsee.models import load_model
 from unsee.models.fast.checkpoints import read_checkpoint
 
 
@@ -70,6 +71,17 @@ def test_an_architecture_says_the_activation_of_hugging_faces_names_too(tmp_path
     found = read_checkpoint(f"ViT-B-32:{tmp_path / 'tuned.pt'}")
     assert (found.text.activation, found.vision.heads) == ("gelu", 12)
     assert "not a ViT-L-14" in refusal(f"ViT-L-14:{tmp_path / 'tuned.pt'}")
+
+
+def test_what_the_weights_do_not_say_is_said_once(weights, folder, tmp_path):
+    torch.save(weights, tmp_path / "tuned.pt")
+    said: list[str] = []
+    load_model(tmp_path / "tuned.pt", say=said.append)
+    assert len(said) == 1
+    assert "quick_gelu" in said[0]
+    assert "ViT-B-32:tuned.pt" in said[0]
+    load_model(folder, say=said.append)
+    assert len(said) == 1, "a folder has a config"
 
 
 def test_a_tower_whose_heads_are_not_64_wide_is_asked_for_its_architecture(weights, tmp_path):

@@ -42,7 +42,7 @@ def lacking(endings: tuple[str, ...]) -> str | None:
     """What to install to decode files with these endings; None if nothing is missing."""
     if endings == HEIC and find_spec("pi_heif") is None:
         return f"HEIC needs the package pi-heif; install it with: {install_line('heic')}"
-    if endings == AVIF and not features.check("avif"):
+    if endings == AVIF and not ("avif" in features.modules and features.check("avif")):  # Pillow warns of unknown ones
         return "AVIF needs Pillow 11.3 or newer: pip install --upgrade pillow"
     return None
 

@@ -31,8 +31,8 @@ def load_model(
     Also a folder in the embedded model's format. An OpenCLIP weights file without its `open_clip_config.json` is
     named with its architecture: `ViT-B-16:FILE`. `threads` is how many cores ONNX Runtime may use for the embedded
     model's images (None: all of them); torch's threads are set for the whole process, with torch.set_num_threads.
-    `http://…` or `https://…` is a model that `unsee serve` answers for; `key` is the key to it, and `say` is told when
-    it does not answer.
+    `http://…` or `https://…` is a model that `unsee serve` answers for; `key` is the key to it. `say` is told when
+    it does not answer, and what a file of weights leaves open.
     """
     if not str(name).strip():
         raise InputError("no model was named")
@@ -60,6 +60,6 @@ def load_model(
             return load_dual_encoder(str(name), folder, cache, device, DTYPES[dtype])
         if folder is not None and needs_open_clip(folder):
             return load_open_clip(str(name), folder, cache, device, DTYPES[dtype])
-        return load_clip(str(name), cache=cache, device=device, dtype=dtype, folder=folder)
+        return load_clip(str(name), cache=cache, device=device, dtype=dtype, folder=folder, say=say)
     except MemoryError:
         raise ModelError(f"model {name}: not enough memory to load it") from None

@@ -58,6 +58,7 @@ class Checkpoint:
     state: Weights = field(repr=False)
     folder: Path | None = None  # that may have tokenizer files
     resnet: Weights | None = field(default=None, repr=False)  # of an image tower that is a ResNet, under OpenAI's names
+    assumed: str = ""  # what the file does not say, and was taken for granted
     tokenizer: str = "clip"  # in the form CLIP has it; or "library": whatever the folder's config names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -32,10 +33,13 @@ def load_clip(
     device: str = "cpu",
     dtype: str = "float32",
     folder: Path | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> LocalModel:
     """Loads the CLIP of this name or path, or in this folder. Half precision is for GPUs."""
     check_device(device, dtype)
     checkpoint = read_checkpoint(name if folder is None else str(folder))
+    if say is not None and checkpoint.assumed:
+        say(checkpoint.assumed)
     return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
 
 

@@ -8,6 +8,7 @@ up to ViT-L) nor the activation (taken to be OpenAI's, quick_gelu): `ARCHITECTUR
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from unsee.errors import ModelError
@@ -26,6 +27,10 @@ ARCHITECTURES: dict[str, tuple[int, int, int]] = {
     "ViT-g-14": (88, 1408, 14),
     "ViT-bigG-14": (104, 1664, 14),
 }
+ASSUMED = (
+    "{name} does not say its activation: taken to be OpenAI's, quick_gelu. If it was fine-tuned from one of LAION's "
+    "CLIPs, name its architecture, as in ViT-B-32:{name}"
+)
 _TOKENS = "text_model.embeddings.token_embedding.weight"
 _PATCHES = "vision_model.embeddings.patch_embedding.weight"
 _HUGGING_FACE = (_TOKENS, _PATCHES)
@@ -41,7 +46,7 @@ _AXES = {  # of the weights whose shapes give the sizes
 
 def read_state_file(path: Path) -> Checkpoint:
     """The checkpoint in a file of weights: sizes are those of the weights, heads and activation OpenAI's."""
-    found = _read(path, quick_gelu=True, head=HEAD, says_activation=path.suffix not in (".bin", ".safetensors"))
+    found = _read(path, quick_gelu=True, head=HEAD)
     for name, (head, width, patch) in ARCHITECTURES.items():
         if head != HEAD and (found.vision.width, found.patch) == (width, patch):
             raise ModelError(f"{path}: its heads are not {HEAD} wide; say its architecture, as in {name}:{path.name}")
@@ -53,7 +58,7 @@ def read_architecture_file(architecture: str, path: Path) -> Checkpoint:
     if not path.is_file():
         raise ModelError(f"model {path}: no such file")
     head, width, patch = ARCHITECTURES[architecture.removesuffix("-quickgelu")]
-    found = _read(path, quick_gelu=architecture.endswith("-quickgelu"), head=head)
+    found = _read(path, quick_gelu=architecture.endswith("-quickgelu"), head=head, architecture=architecture)
     if (found.vision.width, found.patch) != (width, patch):
         raise ModelError(
             f"{path}: not a {architecture}: its vision width and patch are {found.vision.width} and {found.patch}, "
@@ -67,11 +72,13 @@ def architecture_names() -> list[str]:
     return [name + suffix for name in ARCHITECTURES for suffix in ("", "-quickgelu")]
 
 
-def _read(path: Path, quick_gelu: bool, head: int, says_activation: bool = True) -> Checkpoint:
+def _read(path: Path, quick_gelu: bool, head: int, architecture: str | None = None) -> Checkpoint:
     state = _bare(read_weights(path))
     if any(key in state for key in _HUGGING_FACE):
-        return _from_hugging_face_names(str(path), state, quick_gelu, head)
-    if not says_activation:  # OpenCLIP's own releases: most use another activation than OpenAI's
+        found = _from_hugging_face_names(str(path), state, quick_gelu, head)
+        return found if architecture else replace(found, assumed=ASSUMED.format(name=path.name))
+    if not architecture and path.suffix in (".bin", ".safetensors"):
+        # OpenCLIP's own releases: most use another activation than OpenAI's.
         raise ModelError(f"{path}: say its architecture, as in ViT-B-16:{path.name}")
     return from_openai_names(str(path), state, quick_gelu, head, None)
 
