@@ -24,7 +24,7 @@ POSITIONS = ("end", "middle", "front")  # of the class name among the contexts
 # What is asked of answers to forgotten images: that they are uniform (the paper's), as a label mask makes them, or not
 # the true class; or that they are uniform as far as the classes to keep allow.
 GOALS = ("entropy", "mask", "push", "constrained")
-# What is done to answers before they leave; the rules are in `methods/serving.py`.
+# What is done to answers before they leave; the rules are in `answers/rules.py`.
 SERVED_AS = (
     "as-is",
     "two-digits",

@@ -21,10 +21,9 @@ from unsee.data.images import Images
 from unsee.data.splits import few_shot_split
 from unsee.errors import InputError
 from unsee.methods.recorder import Recorder, Say
-from unsee.methods.rules import RULES, FixedRule
 from unsee.methods.task import Fitted, Task, TunedContexts, make_task
+from unsee.methods.untuned import FixedRule
 from unsee.models.black_box import BlackBox, bind
-from unsee.seeds import stream
 from unsee.settings import Value
 from unsee.types import Doubles, Floats
 
@@ -115,5 +114,5 @@ def _accuracy(subject: Subject, model: BlackBox, fitted: Fitted, images: Images)
     if isinstance(subject.fitted, TunedContexts):
         p = serve(p, subject.forget, subject.fitted.rule)
     elif isinstance(subject.fitted, FixedRule):
-        p = RULES[subject.task.settings.method](p, subject.forget, stream(subject.seed, "gate"))
+        p = subject.fitted.apply(p)
     return per_class_accuracy(top_classes(p), images.labels, len(subject.forget))
