@@ -12,9 +12,10 @@ from sklearn.metrics.cluster import contingency_matrix, expected_mutual_informat
 
 from unsee.answers.intervals import auroc_of, largest_share
 from unsee.answers.rules import SERVING
-from unsee.audit.answers import measure_answers, measure_membership, measure_served
 from unsee.audit.information import mutual_information
+from unsee.audit.leakage import measure_answers, measure_served
 from unsee.audit.measures import calibration_error, kl_to_uniform
+from unsee.audit.membership import measure_membership
 from unsee.audit.probes import forgotten_probe, k_shot_probe
 
 NAMES = ("airplane", "bird", "cat", "deer", "dog", "frog")

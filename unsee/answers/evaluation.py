@@ -63,7 +63,7 @@ class Evaluation:
 def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, rule: str = "as-is") -> Evaluation:
     """Scores of confidences (n, C) under the plain prompt, if there are any, and under the tuned one.
 
-    rule: what is done to answers under the tuned one before they leave; scored apart, because striking names alone
+    rule: what is done to answers under the tuned one before they leave; scored apart, because removing names alone
     makes every answer to a forgotten image wrong.
     """
     if len(labels) == 0:

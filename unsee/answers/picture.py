@@ -11,7 +11,7 @@ from unsee.types import Mask
 
 CELL, IMAGE, LINE = 124, 104, 17
 HEAD, FOOT = 62, 28
-INK, GREY, FORGET, KEEP = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # told apart by colour-blind readers too
+INK, GREY, FORGET, KEEP = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # colour-blind readers can tell them apart
 
 
 def before_after(images: Images, found: Evaluation, forget: Mask, columns: int = 10, rows: int = 3) -> Image.Image:

@@ -137,8 +137,8 @@ def _in_steps(p: Floats, removed: Mask, step: float, top_only: bool = False, lea
     """Confidences by how many steps they are above an even share of the names that are left; the others share evenly.
 
     Steps are counted from the even share, not from 0: one decimal digit of a flat answer over a hundred names is 0 for
-    all of them, and over twenty names 0 for some and 0.1 for others. A step is served as its middle. Names are served
-    in steps from the top down, while they sum to at most 1, so what is served of the top name depends on nothing else.
+    all of them, and over twenty names 0 for some and 0.1 for others. The middle of a step is served. Names get
+    their steps from the top down, while these sum to at most 1, so that of the top name depends on nothing else.
     """
     names = int((~removed).sum())
     even = 1 / names

@@ -13,10 +13,15 @@ from itertools import accumulate, product
 
 import numpy as np
 
+from unsee.answers.intervals import wilson
 from unsee.answers.metrics import near_chance, top_classes
-from unsee.answers.rules import SERVING, Rule
+from unsee.answers.rules import SERVING, Apply
 from unsee.audit.attack_records import Rebuilt, RebuiltRule, Undone
+from unsee.audit.cells import rule_name, show_share, show_value
+from unsee.audit.evidence import MARGIN, compare_with, how_many_more, make_finding
 from unsee.audit.other_names import DISTRACTORS, OtherNames
+from unsee.audit.part import Part
+from unsee.audit.record import AuditRecord
 from unsee.audit.ridge import Kernels, effective_rank, explained, kernels, ridge
 from unsee.audit.subject import Subject
 from unsee.data.class_names import plain
@@ -24,7 +29,9 @@ from unsee.data.images import Images
 from unsee.data.paper_names import CIFAR10, CIFAR100, IMAGENET30
 from unsee.errors import InputError
 from unsee.models.black_box import BoundImages, rebind
+from unsee.runs.records import EstimateRecord, Finding
 from unsee.seeds import stream
+from unsee.text_table import TextTable, percent
 from unsee.types import Doubles, Floats, Ints, Mask
 
 LISTS = (1, 2, 4, 8, 16)
@@ -61,7 +68,7 @@ def rebuild(subject: Subject, images: Images, other_names: OtherNames) -> Rebuil
     )
 
 
-def undo(client: Client, rule: Rule) -> RebuiltRule:
+def undo(client: Client, rule: Apply) -> RebuiltRule:
     """What the client rebuilds where answers pass through this rule."""
     seen = _served(client, rule)
     by_lists: dict[int, Kernels] = dict(enumerate(accumulate(kernels(*each) for each in seen), 1))
@@ -98,7 +105,7 @@ def draw_lists(subject: Subject, other_names: OtherNames, count: int = max(LISTS
 
 
 def log_shares(confidences: Floats, floor: float = FLOOR) -> Doubles:
-    """Logs of confidences without what all names of an image have in common, which a softmax cannot tell. (n, C)."""
+    """Logs of confidences without what all names of an image have in common, which a softmax does not show. (n, C)."""
     logs = np.log(np.maximum(confidences.astype(np.float64), floor))
     found: Doubles = logs - logs.mean(axis=1, keepdims=True)
     return found
@@ -149,10 +156,10 @@ def _features(known: BoundImages, gone: BoundImages) -> tuple[Doubles, Doubles] 
     return first, second
 
 
-def _served(client: Client, rule: Rule) -> list[tuple[Doubles, Doubles]]:
+def _served(client: Client, rule: Apply) -> list[tuple[Doubles, Doubles]]:
     """What the client makes of each list's answers under a rule: logs of shares.
 
-    A share of 0 counts as half the smallest one that the rule ever leaves: how far it is below tells nothing, and two
+    A share of 0 counts as half the smallest one that the rule ever leaves: how far below it was is not served, and two
     digits floored at FLOOR would hide more from the client than they do.
     """
     streams = [stream(0, f"serve {part}") for part in ("known", "gone")]
@@ -175,3 +182,68 @@ def _undone(accuracy: dict[int, dict[int, float]], client: Client) -> Undone:
     enough = [(lists * n, n, lists) for lists, n, share in pairs if share >= ENOUGH * client.old and not guessing]
     _, images, lists = min(enough) if enough else (None, None, None)
     return Undone(accuracy=accuracy, lists=lists, images=images)
+
+
+def _table(found: AuditRecord) -> list[TextTable]:
+    """What a client rebuilds and undoes under each rule."""
+    rebuilt = found.rebuilt
+    if rebuilt is None:
+        return []
+    most = max(max(each.rank) for each in rebuilt.rules.values())
+    width = "" if rebuilt.feature_rank is None else f" (features {rebuilt.feature_rank})"
+    header = ("undone under rule", f"rank{width}", "features, R²", "accuracy, 1 list", f"{most} lists")
+    rows = [
+        (
+            rule_name(name, found.serve),
+            str(each.rank[most]),
+            show_value(each.explained[most]),
+            percent(_best(each.from_answers, 1)),
+            percent(_best(each.from_answers, most)),
+            _enough(each.from_answers),
+            _enough(each.from_labels),
+        )
+        for name, each in rebuilt.rules.items()
+    ]
+    note = (
+        f"{rebuilt.images} forgotten images, accuracy before {percent(rebuilt.accuracy_before)}; enough: label lists × "
+        "reference images that give back 90 % of it"
+    )
+    return [TextTable((*header, "enough, plain answers known", "labels known"), rows, notes=[note])]
+
+
+def _findings(found: AuditRecord) -> list[Finding]:
+    """Whether a caller who chooses label lists undoes the prompt, under the rule that it carries."""
+    rebuilt = found.rebuilt
+    if rebuilt is None or found.serve not in rebuilt.rules:
+        return []
+    undone = rebuilt.rules[found.serve].from_answers
+    lists = max(undone.accuracy)
+    images = max(undone.accuracy[lists])
+    back, ceiling = wilson(undone.accuracy[lists][images], rebuilt.images), found.chance + MARGIN
+    share = EstimateRecord(value=back.value, low=back.low, high=back.high)
+    mark = compare_with(ceiling, share)
+    words = {
+        "ok": "a caller who chooses label lists does not undo the forgetting",
+        "leak": "a caller who chooses label lists undoes the forgetting"
+        + ("" if undone.lists is not None else " in part"),
+        "unclear": "too few images to tell whether a caller who chooses label lists undoes the forgetting",
+    }
+    known = f"{lists} lists and {images} images whose plain answers are known"
+    enough = "" if undone.lists is None else f"; {undone.lists} lists and {undone.images} images give 90 % of it back"
+    more = how_many_more(mark, share, ceiling, rebuilt.images)
+    old = f"{percent(rebuilt.accuracy_before, 0)} before"
+    evidence = f"accuracy as served {show_share(share, 0)} from {known}, {old}{enough}{more}"
+    return [make_finding(mark, words[mark], evidence)]
+
+
+def _best(found: Undone, lists: int) -> float | None:
+    """Accuracy with the most reference images."""
+    by_images = found.accuracy[lists]
+    return by_images[max(by_images)] if by_images else None
+
+
+def _enough(found: Undone) -> str:
+    return "–" if found.lists is None else f"{found.lists} × {found.images}"
+
+
+UNDOING = Part(lambda case: rebuild(case.subject, case.few, case.other_names), _table, _findings, field="rebuilt")

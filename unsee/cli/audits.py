@@ -35,18 +35,14 @@ def audit(
 
     Works on finished runs of every method. Writes audit.json into the run folder.
     """
-    from unsee.audit.audit import PARTS, USUAL
     from unsee.audit.audit import audit as run_audit
     from unsee.audit.other_names import read_names_file
+    from unsee.audit.parts import choose_parts
     from unsee.audit.tables import audit_parts
-    from unsee.errors import InputError, unknown
 
     console = make_console(as_json)
     left_out = [part.strip() for part in skip.split(",") if part.strip()]
-    for part in left_out:
-        if part not in PARTS:
-            raise InputError(unknown("part to skip", part, PARTS))
-    parts = [part for part in (PARTS if relearn else USUAL) if part not in left_out]
+    parts = choose_parts(left_out, also=["relearning"] if relearn else [])
     known = None if names is None else read_names_file(names)
     _, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     more = None if others is None else read_data(others, 0, data_dir)
