@@ -67,7 +67,12 @@ class MissingExtra(UnseeError, ImportError):
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
     """One line for a name that is not there, with the nearest that are."""
     names = list(known)
-    near = difflib.get_close_matches(given, names, n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
+    hint = did_you_mean(given, names) or "."
     listed = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return f"unknown {what} {given!r}{hint} Known: {listed}"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """The nearest of these names, to end a sentence with; nothing if none is near."""
+    near = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""

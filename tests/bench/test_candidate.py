@@ -7,6 +7,7 @@ import pytest
 
 from unsee.bench.candidate import BenchSize, measure, overhead
 from unsee.cli import main
+from unsee.cli.bench import show_overhead, show_timings
 from unsee.cli.console import Console
 
 
@@ -36,9 +37,9 @@ def test_every_way_is_timed_on_the_same_question(capsys):
     assert row["largest_difference"] < 1e-5, "ours and transformers' class embeddings are the same"
     assert 0 < row["gemm_share"] < 1.5
     assert row["peak_rss_bytes"] > 2**20
-    Console().timings(found)
+    show_timings(Console(), found)
     assert "(c) / (a)" in capsys.readouterr().out
-    Console(as_json=True).timings(found)
+    show_timings(Console(as_json=True), found)
     keys = {"classes", "contexts", "population", "seconds_per_candidate", "ratio_vs_77", "ratio_vs_published"}
     assert keys | {"gemm_share", "peak_rss_bytes"} <= set(json.loads(capsys.readouterr().out)["settings"][0])
 
@@ -46,7 +47,7 @@ def test_every_way_is_timed_on_the_same_question(capsys):
 def test_overhead_is_a_small_share(capsys):
     rows = overhead(generations=1, only=("cifar10",))
     assert 0 < rows[0]["overhead_share"] < 0.5
-    Console().overhead(rows)
+    show_overhead(Console(), rows)
     assert "cifar10" in capsys.readouterr().out
 
 

@@ -150,7 +150,6 @@ def test_any_setting_can_be_set(run_unsee, image_folder, tmp_path):
         (["--forget", "cat", "--set", "colour"], "--set takes KEY=VALUE"),
         (["--forget", "cat", "--budget", 0], "budget must be at least 1"),
         (["--forget", "cat", "--dtype", "float16"], "float16 needs a GPU"),
-        (["--forget", "cat", "--dtype", "float8"], "dtype is one of"),
         (["--forget", "cat", "--device", "tpu"], "device 'tpu' is not there; this machine has: cpu"),
     ],
 )
@@ -267,7 +266,7 @@ def test_an_interrupted_run_exits_with_130_and_can_be_resumed(processes, model_f
     running.join(timeout=60)
     err = errors.read_text()
     assert running.exitcode == 130
-    assert "unsee resume" in err
+    assert f"unsee resume {tmp_path / 'run'}\n" in err
     assert "Traceback" not in err
     done = journal.read_text().count("\n")
     assert main(["resume", str(tmp_path / "run"), "--iterations", str(done + 2), "--no-cache"]) == 0

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.test_tuner import FORGET
 from unsee import PromptTuner, load_prompt
+from unsee.cli.classify import show_answers
 from unsee.cli.console import Console
 from unsee.models.black_box import bind
 from unsee.report.html import write_report
@@ -82,7 +83,7 @@ def test_a_run_of_an_earlier_version_has_no_answers_before_either(run, tmp_path)
 def test_classify_shows_no_answers_before(run, model, data, capsys):
     found = load_prompt(run).classify(Mute(model), data.test.subset([0, 1]))
     assert [answer.before for answer in found] == [None, None]
-    Console(as_json=True).answers(found)
+    show_answers(Console(as_json=True), found)
     assert [each["before"] for each in json.loads(capsys.readouterr().out)["images"]] == [None, None]
-    Console().answers(found)
+    show_answers(Console(), found)
     assert "–" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The `unsee` command: parses, calls, prints. Nothing heavy is imported before a command needs it."""
+"""The `unsee` command: parses, calls, prints. One file per command, imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -8,16 +8,33 @@ from collections.abc import Sequence
 
 import click
 
-from unsee.cli.audits import audit, pick
-from unsee.cli.inspect import bench, data, models, report
-from unsee.cli.runs import classify, evaluate, forget, resume
-from unsee.cli.serve import serve
-from unsee.cli.studies import compare, reproduce
+from unsee.cli.groups import LazyGroup
 from unsee.errors import UnseeError
 from unsee.versions import version
 
+# Every command and the module that holds it, as a function of the same name. The order is that of `unsee --help`.
+COMMANDS = {
+    "forget": "unsee.cli.forget",
+    "resume": "unsee.cli.resume",
+    "evaluate": "unsee.cli.evaluate",
+    "classify": "unsee.cli.classify",
+    "audit": "unsee.cli.audit",
+    "pick": "unsee.cli.pick",
+    "compare": "unsee.cli.compare",
+    "report": "unsee.cli.report",
+    "reproduce": "unsee.cli.reproduce",
+    "serve": "unsee.cli.serve",
+    "bench": "unsee.cli.bench",
+    "data": "unsee.cli.data",
+    "models": "unsee.cli.models",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+@click.group(
+    cls=LazyGroup,
+    modules=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+)
 @click.version_option(version(), prog_name="unsee")
 def cli() -> None:
     """Make a black-box vision-language model unsee the classes you name.
@@ -26,22 +43,13 @@ def cli() -> None:
     """
 
 
-RUNS = (forget, resume, evaluate, classify, audit, pick)
-STUDIES = (compare, report, reproduce)
-for command in (*RUNS, *STUDIES, serve, bench, data, models):
-    cli.add_command(command)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command. Exit codes: 0 done, 1 a clear error, 2 bad usage, 130 interrupted."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
         cli.main(arguments, prog_name="unsee", standalone_mode=False)
-    except click.Abort:
-        click.echo(
-            "interrupted; continue with: unsee resume RUN (after compare or reproduce: the same command)",
-            err=True,
-        )
+    except click.Abort as abort:
+        click.echo("; ".join(["interrupted", *map(str, abort.args)]), err=True)
         return 130
     except click.ClickException as error:
         error.show()

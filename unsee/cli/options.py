@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import click
 
-from unsee.errors import InputError
+from unsee.errors import InputError, unknown
+from unsee.methods.presets import PRESETS
+from unsee.methods.registry import METHODS
+from unsee.models.families import PRECISIONS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
@@ -29,38 +32,94 @@ class Closes(Protocol):
     def close(self) -> None: ...
 
 
-MODEL_HELP = "mini, a CLIP, SigLIP … (hub id, folder, .pt, ARCHITECTURE:FILE), or http://HOST:PORT of unsee serve."
+class Name(click.Choice):  # type: ignore[type-arg]  # not generic before click 8.2
+    """One of these names; a wrong one is answered with the nearest."""
 
-_OPTIONS = {
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            what = "name" if param is None or param.name is None else param.name.replace("_", " ")
+            self.fail(unknown(what, str(value), [str(choice) for choice in self.choices]), param, ctx)
+        return str(value)
+
+
+MODEL_HELP = (
+    "mini (embedded); a CLIP, SigLIP or other dual encoder: hub id, folder, .pt or ARCHITECTURE:FILE; or "
+    "http://HOST:PORT of unsee serve."
+)
+_PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+def _forget_option(help_text: str, default: str | bool) -> Callable[[Command], Command]:
+    return click.option(
+        "--forget", "names", multiple=True, metavar="NAME,NAME…", show_default=default, help=f"{help_text} Repeatable."
+    )
+
+
+_OPTIONS: dict[str, Callable[[Command], Command]] = {
+    "model": click.option("--model", default="mini", help=MODEL_HELP),
+    "moved_model": click.option(
+        "--model", show_default="the one the run was made with", help="Where the model is now, if it has moved."
+    ),
+    "moved_data": click.option("--data", show_default="the run's own", help="Where the data is now, if it has moved."),
+    "forget": _forget_option("Classes to forget; this or --forget-file is required.", False),
+    "first_forget": _forget_option("Classes to forget.", "the first 40 %, as in the paper"),
+    "forget_file": click.option(
+        "--forget-file",
+        type=_PATH,
+        metavar="FILE",
+        show_default="none",
+        help="File with one class to forget per line; names may have commas.",
+    ),
+    "preset": click.option(
+        "--preset",
+        default="tuned",
+        type=Name(PRESETS),
+        help="Default sizes: tuned for the model's width, or as the paper states them.",
+    ),
     "data_dir": click.option(
         "--data-dir",
         envvar="UNSEE_DATA",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Where data sets are.  [default: the user's data folder]",
+        show_envvar=True,
+        show_default="the user's data folder",
+        type=_FOLDER,
+        help="Folder that holds the named data sets.",
     ),
-    "json": click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, all else on stderr."),
+    "json": click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object on stdout, all else on stderr."
+    ),
     "cache": click.option(
         "--cache-dir",
         envvar="UNSEE_CACHE",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Where image features are kept.  [default: the user's cache folder]",
+        show_envvar=True,
+        show_default="the user's cache folder",
+        type=_FOLDER,
+        help="Folder for encoded images, which are reused.",
     ),
-    "no_cache": click.option("--no-cache", is_flag=True, help="Encode all images again and keep nothing."),
-    "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or mps."),
-    "dtype": click.option("--dtype", default="float32", show_default=True, help="Half precision is for GPUs."),
+    "no_cache": click.option("--no-cache", is_flag=True, help="Encode all images again and store nothing."),
+    "device": click.option("--device", default="cpu", help="Where the model runs: cpu, cuda, cuda:N or mps."),
+    "dtype": click.option(
+        "--dtype", default="float32", type=Name(PRECISIONS), help="Precision of the model; half precision needs a GPU."
+    ),
     "key_file": click.option(
         "--key-file",
-        type=click.Path(path_type=Path),
-        help="Holds the key to a model at http://….  [default: UNSEE_KEY in the environment]",
+        type=_PATH,
+        show_default="UNSEE_KEY in the environment",
+        help="File with the key to a model at http://….",
     ),
     "set": click.option(
-        "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other setting, e.g. search=separable."
+        "--set",
+        "pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any other setting, e.g. search=separable. Repeatable.",
     ),
-    "seeds": click.option("--seeds", default="0,1,2", show_default=True, help="Seeds, separated by commas."),
+    "seeds": click.option("--seeds", default="0,1,2", metavar="SEED,SEED…", help="One run per seed."),
     "out": click.option(
-        "--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+        "--out", type=_PATH, default=Path("runs"), help="Folder for the runs; finished ones are reused."
     ),
 }
+RUN = click.argument("run", type=_PATH)
 MODEL_OPTIONS = ("data_dir", "cache", "no_cache", "device", "dtype", "key_file", "json")
 
 
@@ -135,6 +194,19 @@ def read_data(name: str, split_seed: int | None, data_dir: Path | None) -> Data:
     return load_data(stable_name(name), seed=split_seed or 0, data_dir=data_folder(data_dir))
 
 
+def read_forget(names: Sequence[str], file: Path | None) -> tuple[str, ...]:
+    """Classes to forget, from options and a file; none if none was given."""
+    from unsee.data.class_names import read_names
+
+    found = [name for text in names for name in read_names(text)]
+    if file is not None:
+        try:
+            found += read_names(file.read_text(encoding="utf-8").splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--forget-file {file}: cannot be read ({error})") from None
+    return tuple(dict.fromkeys(found))
+
+
 def cache_folder(given: Path | None) -> Path:
     """The folder of the feature cache."""
     return given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unsee"
@@ -205,6 +277,20 @@ def read_seeds(text: str) -> list[int]:
     except ValueError:
         raise InputError(f"--seeds are whole numbers separated by commas, not {text!r}") from None
     return list(dict.fromkeys(seeds))
+
+
+def read_methods(text: str) -> tuple[str, ...]:
+    """Names of methods, separated by commas."""
+    names = tuple(split_list(text))
+    for name in names:
+        if name not in METHODS:
+            raise InputError(unknown("method", name, METHODS))
+    return names
+
+
+def split_list(text: str) -> list[str]:
+    """The parts of a list that is separated by commas; empty ones are left out."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def reload_run(

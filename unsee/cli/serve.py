@@ -1,4 +1,4 @@
-"""The command that serves a model: unsee serve."""
+"""`unsee serve`: a model as a service."""
 
 from __future__ import annotations
 
@@ -13,30 +13,44 @@ from unsee.errors import InputError, MissingExtra
 
 
 @click.command()
-@click.option("--model", default="mini", show_default=True, help="mini, or a CLIP: hub id, folder, .pt.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--keys", type=click.Path(path_type=Path), help="TOML file of the clients' hashed keys and limits.")
-@click.option("--new-key", metavar="NAME", help="Add a key for this client to --keys, print it once, and stop.")
+@click.option("--model", default="mini", help="mini (embedded), or a CLIP: hub id, folder or .pt.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option("--port", default=8000, type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.")
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help="TOML file with each client's hashed key and limits.",
+)
+@click.option(
+    "--new-key",
+    metavar="CLIENT",
+    show_default="none",
+    help="Add a key for this client to --keys, print it once, and stop.",
+)
 @click.option("--no-keys", is_flag=True, help="Serve anyone who can reach the port.")
-@click.option("--answers", default="all", show_default=True, help="What is told: all confidences, top-K, or label.")
+@click.option(
+    "--answers", default="all", metavar="WHAT", help="What clients get: all confidences, top-K (e.g. top-3), or label."
+)
 @click.option(
     "--card",
     default="full",
-    show_default=True,
     type=click.Choice(["full", "none"]),
-    help="none withholds the mean and spread of the model's tokens.",
+    help="Whether clients get the mean and spread of the model's token embeddings (full) or not (none).",
 )
 @click.option(
     "--state",
     envvar="UNSEE_STATE",
+    show_envvar=True,
+    show_default="the user's state folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where spending, image features and prompts are kept.  [default: the user's state folder]",
+    help="Folder for clients' spending, image features and prompts.",
 )
-@click.option("--queue", default=512, show_default=True, type=click.IntRange(1), help="Requests that may wait.")
-@click.option("--timeout", default=60.0, show_default=True, type=click.FloatRange(1), help="Seconds for one request.")
-@click.option("--max-body", default=64, show_default=True, type=click.IntRange(1, 4096), help="MiB of one request.")
-@click.option("--threads", type=click.IntRange(1), help="Cores for the model.  [default: all]")
+@click.option("--queue", default=512, type=click.IntRange(1), help="Most requests that may wait.")
+@click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Most seconds for one request.")
+@click.option("--max-body", default=64, type=click.IntRange(1, 4096), help="Largest request, in MiB.")
+@click.option("--threads", type=click.IntRange(1), show_default="all cores", help="Cores for the model.")
 @shared("device", "dtype")
 def serve(
     model: str,
@@ -54,9 +68,10 @@ def serve(
     threads: int | None,
     **where: Any,
 ) -> None:
-    """Serve a model as a black box over HTTP: images and prompts in, confidences out.
+    """Serve a model as a black box over HTTP.
 
-    Use it with: unsee forget DATA --forget NAMES --model http://HOST:PORT
+    Clients send images and prompts, and get confidences. Tune against it with: unsee forget DATA --forget NAMES --model
+    http://HOST:PORT
     """
     from unsee.serve.keys import add_key, read_keys
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unsee.errors import InputError, ModelError
 from unsee.models.black_box import BlackBox, Bound, Metered
+from unsee.models.families import check_precision
 from unsee.models.features import FeatureCache
 
 __all__ = ["BlackBox", "Bound", "FeatureCache", "Metered", "load_model"]
@@ -35,6 +36,7 @@ def load_model(
         raise InputError("no model was named")
     if threads is not None and threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
+    check_precision(dtype)
     if str(name).startswith(("http://", "https://")):
         from unsee.models.remote.remote_model import RemoteModel
 

@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from unsee.errors import InputError, did_you_mean
+
+PRECISIONS = ("float32", "float16", "bfloat16")  # precisions of a model, as torch calls them
 EMBEDDED = Path(__file__).parent.parent / "assets" / "mini"
 
 
@@ -38,6 +41,17 @@ FAMILIES = (
     ModelFamily("served", "http://HOST:PORT", "of unsee serve", "served", "the model in this process"),
     ModelFamily("your own", "Python only", "examples/own_service.py", "yours", "–"),
 )
+
+
+def check_precision(dtype: str) -> None:
+    """Refuses a precision that no model has."""
+    if dtype not in PRECISIONS:
+        raise InputError(f"dtype is one of {', '.join(PRECISIONS)}, not {dtype!r}")
+
+
+def nearest_model(given: str) -> str:
+    """A hint at the model that may be meant, for the end of a message."""
+    return did_you_mean(given, [family.write for family in FAMILIES if " " not in family.write])
 
 
 def embedded_card() -> dict[str, object]:

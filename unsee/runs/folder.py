@@ -41,7 +41,8 @@ def check_free(folder: str | Path, overwrite: bool = False) -> None:
         raise RunError(f"{folder} is a file, not a folder for a run")
     if (folder / CONFIG).exists() and not overwrite:
         raise RunError(
-            f"{folder} already holds a run; continue it with: unsee resume {folder} — or start over with --overwrite"
+            f"{folder} already holds a run; continue it with: unsee resume {folder} — or name another folder with "
+            "--out, or replace it with --overwrite"
         )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unsee.errors import ModelError, unknown
+from unsee.models.families import nearest_model
 from unsee.models.fast.checkpoint_record import (
     OPENAI_MEAN,
     OPENAI_STD,
@@ -61,7 +62,7 @@ def read_checkpoint(name: str) -> Checkpoint:
     elif ":" in name and name.lower().startswith("vit"):
         raise ModelError(unknown("architecture", name.split(":", 1)[0], architecture_names()))
     else:
-        raise ModelError(f"model {name!r}: no such file or folder")
+        raise ModelError(f"model {name!r}: no such file or folder{nearest_model(name) or '; see: unsee models'}")
     check(found)
     return found
 
@@ -147,4 +148,6 @@ def _from_hub(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # the hub client raises many types; to the user they mean the same
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"model {name!r} is no local path and could not be fetched from the hub: {reason}") from None
+        raise ModelError(
+            f"model {name!r} is no local path and could not be fetched from the hub{nearest_model(name)}: {reason}"
+        ) from None

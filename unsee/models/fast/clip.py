@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unsee.errors import InputError, ModelError
+from unsee.models.families import PRECISIONS, check_precision
 from unsee.models.fast.checkpoint_record import Checkpoint, TowerSizes
 from unsee.models.fast.checkpoints import read_checkpoint
 from unsee.models.fast.resnet import ResNetEncoder
@@ -21,7 +22,7 @@ from unsee.models.library.dual_encoder import load_tokenizer
 from unsee.models.local import LocalModel, Tokenizer
 
 GPUS = {"cuda": torch.cuda, "mps": torch.backends.mps}
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
 
 
 def load_clip(
@@ -39,8 +40,7 @@ def load_clip(
 
 def check_device(device: str, dtype: str) -> None:
     """Refuses a device that this machine does not have, and half precision on a CPU."""
-    if dtype not in DTYPES:
-        raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+    check_precision(dtype)
     if device == "cpu" and dtype != "float32":
         raise InputError(f"{dtype} needs a GPU (device 'cuda' or 'mps'); on a CPU use float32")
     there = ["cpu", *(kind for kind, module in GPUS.items() if module.is_available())]

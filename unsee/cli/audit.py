@@ -1,0 +1,68 @@
+"""`unsee audit`: what the answers leak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, read_data, reload_run, shared, split_list
+
+
+@click.command()
+@RUN
+@shared("moved_model", "moved_data")
+@click.option(
+    "--names",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help='Other names of the forgotten classes to try, as JSON: {"cat": ["kitty"]}.',
+)
+@click.option(
+    "--others",
+    metavar="DATA",
+    show_default="none",
+    help="Another data set, whose classes were neither forgotten nor kept: is it damaged too?",
+)
+@click.option(
+    "--skip",
+    default="",
+    metavar="PART,PART…",
+    show_default="nothing",
+    help="Parts to leave out, e.g. membership, names, templates.",
+)
+@click.option(
+    "--relearn", is_flag=True, help="Also tune fresh prompts, to see how few labelled images bring the classes back."
+)
+@shared(*MODEL_OPTIONS)
+def audit(
+    run: Path,
+    model: str | None,
+    data: str | None,
+    names: Path | None,
+    others: str | None,
+    skip: str,
+    relearn: bool,
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Measure what answers still leak about forgotten classes.
+
+    Leakage, robustness and damage to kept classes, with intervals, then a verdict: findings, worst first. Takes
+    finished runs of every method, and writes audit.json into the run folder.
+    """
+    from unsee.audit.audit import audit as run_audit
+    from unsee.audit.other_names import read_names_file
+    from unsee.audit.parts import choose_parts
+    from unsee.audit.tables import audit_parts
+
+    console = make_console(as_json)
+    parts = choose_parts(split_list(skip), also=["relearning"] if relearn else [])
+    known = None if names is None else read_names_file(names)
+    _, images, loaded = reload_run(run, model, data, console, data_dir, **where)
+    more = None if others is None else read_data(others, 0, data_dir)
+    found = run_audit(run, loaded, images, parts=parts, other_names=known, other_data=more, say=console.say)
+    console.show(found.model_dump(mode="json") | {"run": str(run)}, audit_parts(found, run))

@@ -1,0 +1,141 @@
+"""`unsee compare`: methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unsee.cli.interruption import SAME_COMMAND, advising
+from unsee.cli.options import (
+    MODEL_OPTIONS,
+    make_console,
+    read_data,
+    read_forget,
+    read_model,
+    read_pairs,
+    read_seeds,
+    shared,
+    split_list,
+)
+from unsee.methods.registry import METHODS
+
+if TYPE_CHECKING:
+    from unsee.cli.console import Part
+    from unsee.report.comparison import Comparison
+
+
+@click.command()
+@click.argument("data")
+@shared("first_forget", "forget_file")
+@click.option("--methods", default="all", metavar="NAME,NAME…", help="Methods to compare, or all.")
+@shared("model", "preset")
+@click.option(
+    "--goals",
+    default="",
+    metavar="GOAL,GOAL…",
+    show_default="entropy",
+    help="Tune every prompt once by each of these goals (entropy, mask, push, constrained): one row per goal.",
+)
+@click.option("--audit", "audited", is_flag=True, help="Audit every run too, and add what its answers leak.")
+@shared("seeds", "out", "set", *MODEL_OPTIONS)
+def compare(
+    data: str,
+    names: Sequence[str],
+    forget_file: Path | None,
+    methods: str,
+    seeds: str,
+    model: str,
+    preset: str,
+    goals: str,
+    audited: bool,
+    out: Path,
+    pairs: Sequence[str],
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Compare methods at equal image queries, over several seeds.
+
+    Runs that are already in --out are reused; an interrupted comparison is continued by the same command.
+    """
+    from unsee.data.class_folders import refuse_inside
+    from unsee.data.class_names import first_share, listed
+    from unsee.report.comparison import compare as run_comparison
+    from unsee.runs.sweep import Workspace
+
+    console = make_console(as_json)
+    numbers, settings = read_seeds(seeds), read_pairs(pairs)
+    with advising(SAME_COMMAND):
+        images = read_data(data, numbers[0], data_dir)
+        refuse_inside(images, out)  # before a large model is loaded
+        loaded = read_model(model, console, **where)
+        forget = read_forget(names, forget_file) or first_share(images.class_names)
+        chosen = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
+        workspace = Workspace(loaded, images, out)
+        with console.tuning() as watch:
+            found = run_comparison(
+                workspace,
+                forget,
+                chosen,
+                numbers,
+                preset=preset,
+                settings=settings,
+                goals=split_list(goals),
+                audited=audited,
+                say=console.say,
+                watch=watch,
+            )
+    title = f"{data}: forgetting {listed(forget)} ({len(images.test)} test images, {model})"
+    console.show(comparison_facts(found, title), comparison_parts(found, title))
+
+
+def comparison_facts(found: Comparison, title: str) -> Mapping[str, object]:
+    """What `--json` prints."""
+    return {
+        "title": title,
+        "image_queries": found.image_queries,
+        "rows": [row.as_dict() for row in found.methods],
+        "audits": [row.as_dict() for row in found.audits],
+        "served": [row.as_dict() for row in found.served],
+    }
+
+
+def comparison_parts(found: Comparison, title: str) -> list[Part]:
+    """Methods side by side, in points."""
+    from unsee.audit.side_by_side import audits_table, served_table
+
+    seeds = found.methods[0].seeds
+    parts: list[Part] = [
+        title,
+        f"Every black-box method has {found.image_queries:,} image queries; cbbt-own and methods that see gradients or "
+        "weights follow their own schedule.",
+        _methods_table(found),
+    ]
+    if found.audits:
+        parts += [audits_table(found.audits), served_table(found.served)]
+    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    return [*parts, f"{over}, in points"]
+
+
+def _methods_table(found: Comparison) -> Part:
+    from rich.table import Table
+
+    names = ("method", "H", "H of means", "H by seed", "Err_for", "Acc_mem", "sees", "candidates", "image queries", "s")
+    table = Table(*names)
+    for row in found.methods:
+        table.add_row(
+            row.method,
+            f"{100 * row.h:.2f} ± {100 * row.h_std:.2f}",
+            f"{100 * row.h_of_means:.2f}",
+            " ".join(f"{100 * h:.1f}" for h in row.h_by_seed),
+            f"{100 * row.err_for:.2f} ± {100 * row.err_for_std:.2f}",
+            f"{100 * row.acc_mem:.2f} ± {100 * row.acc_mem_std:.2f}",
+            row.access,
+            str(row.candidates),
+            str(row.image_queries),
+            f"{row.seconds:.0f}",
+        )
+    return table

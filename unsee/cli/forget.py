@@ -1,0 +1,154 @@
+"""`unsee forget`: a new run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unsee.cli.interruption import resumable
+from unsee.cli.options import (
+    MODEL_OPTIONS,
+    Name,
+    join_settings,
+    make_console,
+    read_data,
+    read_forget,
+    read_model,
+    shared,
+    stable_name,
+    without_bad_images,
+)
+from unsee.methods.registry import METHODS
+from unsee.settings import GOALS, SERVED_AS
+
+if TYPE_CHECKING:
+    from unsee.cli.console import Console
+    from unsee.data.data_set import Data
+    from unsee.models.black_box import BoundImages
+    from unsee.tuner import PromptTuner
+
+
+@click.command()
+@click.argument("data")
+@shared("forget", "forget_file", "model")
+@click.option(
+    "--method",
+    default="lcs",
+    type=Name(list(METHODS)),
+    metavar="NAME",
+    help=f"Latent context sharing (lcs), or another way to forget: {', '.join(METHODS)}.",
+)
+@shared("preset")
+@click.option(
+    "--goal",
+    type=Name(GOALS),
+    show_default="entropy",
+    help="What answers to forgotten images should become: uniform (entropy), as if their names were removed (mask), "
+    "anything but the true class (push), or uniform as far as the kept classes allow (constrained).",
+)
+@click.option(
+    "--serve",
+    type=Name(SERVED_AS),
+    metavar="RULE",
+    show_default="mask-top-digit; as-is with --preset paper",
+    help=f"How answers are rounded or cut before a caller sees them: {', '.join(SERVED_AS)}.",
+)
+@click.option(
+    "--shots",
+    type=int,
+    show_default="by data set",
+    help="Labelled images per class to tune on; as many again to validate on.",
+)
+@click.option("--iterations", type=int, show_default="by preset", help="Generations of the search.")
+@click.option("--budget", type=int, show_default="no limit", help="Most candidates to try; never exceeded.")
+@click.option("--seed", default=0, help="Seed of the split, the projection and the search.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    show_default="runs/DATA-METHOD-CLASSES-seedSEED",
+    help="Run folder to write.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a run that is in the folder.")
+@click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and name them.")
+@shared("set", *MODEL_OPTIONS)
+def forget(
+    data: str,
+    names: Sequence[str],
+    forget_file: Path | None,
+    model: str,
+    method: str,
+    preset: str,
+    goal: str | None,
+    serve: str | None,
+    shots: int | None,
+    iterations: int | None,
+    budget: int | None,
+    seed: int,
+    out: Path | None,
+    overwrite: bool,
+    skip_bad_images: bool,
+    pairs: Sequence[str],
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Tune a prompt under which the model stops recognising classes.
+
+    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), or a
+    folder with train/<class>/* and test/<class>/*, or with one folder per class.
+
+    \b
+    Examples:
+      unsee forget demo --forget cat,dog
+      unsee forget photos/ --forget cat --forget dog --out runs/pets
+      unsee forget photos/ --forget-file names.txt --iterations 200
+    """
+    from unsee.data.class_folders import refuse_inside
+    from unsee.data.class_names import forget_mask
+    from unsee.methods.forecast import forecast
+    from unsee.models.black_box import bind
+    from unsee.runs.folder import check_free
+    from unsee.runs.folder_name import folder_name
+    from unsee.tuner import PromptTuner
+
+    if not names and forget_file is None:
+        raise click.UsageError("say what to forget: --forget NAME,NAME… or --forget-file FILE")
+    console = make_console(as_json)
+    wanted = read_forget(names, forget_file)
+    own = {
+        "goal": goal,
+        "serve": serve,
+        "shots": shots,
+        "iterations": iterations,
+        "budget": budget,
+        "skip_bad_images": skip_bad_images,
+    }
+    settings = join_settings(pairs, own)
+    tuner = PromptTuner(wanted, method, preset=preset, seed=seed, **settings)
+    out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
+    with resumable(out):
+        images = read_data(data, seed, data_dir)
+        refuse_inside(images, out)
+        forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
+        images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)
+        loaded = read_model(model, console, **where)
+        task = tuner.task(loaded, images)
+        check_free(out, overwrite)  # when nothing else is wrong: a typo is not hidden by a taken folder
+        test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
+        console.say(forecast([task]).sentence())
+        with console.tuning() as watch:
+            tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
+        finish(tuner, images, test, out, console)
+
+
+def finish(tuner: PromptTuner, images: Data, test: BoundImages, out: Path, console: Console) -> None:
+    """Scores the test images, completes the run folder and prints what a run ends with."""
+    from unsee.cli.scores import result_parts
+
+    for error in tuner.skipped_:
+        console.say(f"skipped: {error}")
+    result = tuner.finish(out, test, images.train.subset(tuner.config_.split.train))
+    console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(images.test)))

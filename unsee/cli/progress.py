@@ -1,0 +1,77 @@
+"""Progress of a search: a bar for a terminal, a line for a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import rich.console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from unsee.methods.recorder import Watch
+    from unsee.settings import Settings
+    from unsee.types import Generation
+
+EVERY = 10.0  # seconds between lines
+WITH_STATE, WITH_BAR = 78, 100  # columns of a terminal that has room for loss and scores; for a bar too
+
+
+class Pace:
+    """Says when the next line is due."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether enough time has passed since the last line."""
+        now = time.monotonic()
+        if now - self._last < EVERY:
+            return False
+        self._last = now
+        return True
+
+
+def progress_line(generation: Generation, settings: Settings) -> str:
+    """Where the search is, in one line, with the time left."""
+    left = generation.seconds / max(1, generation.candidates) * (settings.limit - generation.candidates)
+    h = 100 * generation.valid.h if generation.valid else 0.0
+    return (
+        f"generation {generation.number}/{generations(settings)}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
+        f"{settings.limit - generation.candidates} candidates left, about {left:.0f} s"
+    )
+
+
+def generations(settings: Settings) -> int:
+    """How many generations are planned."""
+    return -(-settings.limit // settings.population)
+
+
+@contextmanager
+def progress_bar(console: rich.console.Console) -> Iterator[Watch]:
+    """Generation and time left, then as much more as the terminal has room for; gone when the search ends.
+
+    It has no numbers before the first generation has some.
+    """
+    columns: list[ProgressColumn] = [TextColumn("{task.fields[place]}"), TimeRemainingColumn()]
+    if console.width >= WITH_BAR:
+        columns.append(BarColumn(min(40, console.width - WITH_STATE)))
+    if console.width >= WITH_STATE:
+        columns.append(TextColumn("{task.fields[state]}"))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None, place="starting", state="")
+
+        def watch(generation: Generation, settings: Settings) -> None:
+            h = f"valid H {100 * generation.valid.h:.1f}  " if generation.valid else ""
+            left = settings.limit - generation.candidates
+            bar.update(
+                task,
+                completed=generation.number,
+                total=generations(settings),
+                place=f"generation {generation.number}/{generations(settings)}",
+                state=f"loss {generation.losses.min():.3f}  {h}{left} candidates left",
+            )
+
+        yield watch

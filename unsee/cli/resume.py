@@ -1,0 +1,49 @@
+"""`unsee resume`: a run continued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unsee.cli.forget import finish
+from unsee.cli.interruption import advising, resume_line
+from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, reload_run, shared
+
+
+@click.command()
+@RUN
+@click.option("--budget", type=int, show_default="as before", help="New limit on candidates, those so far included.")
+@click.option(
+    "--iterations", type=int, show_default="as before", help="New number of generations, those so far included."
+)
+@shared("moved_model", "moved_data", *MODEL_OPTIONS)
+def resume(
+    run: Path,
+    budget: int | None,
+    iterations: int | None,
+    model: str | None,
+    data: str | None,
+    as_json: bool,
+    data_dir: Path | None,
+    **where: Any,
+) -> None:
+    """Continue a run that was interrupted or ran out of budget.
+
+    The result has the same bytes as that of a run that was never interrupted. A finished run is continued with a larger
+    --budget or more --iterations.
+    """
+    from unsee.models.black_box import bind
+    from unsee.runs.folder import check_resumable
+    from unsee.tuner import PromptTuner
+
+    console = make_console(as_json)
+    check_resumable(run)
+    with advising(resume_line(run)):
+        config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
+        tuner = PromptTuner.from_config(config)
+        test = bind(loaded, images.test)
+        with console.tuning() as watch:
+            tuner.resume(loaded, images, run, watch=watch, say=console.say, budget=budget, iterations=iterations)
+        finish(tuner, images, test, run, console)

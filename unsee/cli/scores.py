@@ -1,0 +1,45 @@
+"""Scores as tables: of a finished run, of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from unsee.data.class_names import listed
+from unsee.types import Scores
+
+if TYPE_CHECKING:
+    from unsee.answers.evaluation import ServedScores
+    from unsee.runs.records import ResultRecord
+
+Rows = Sequence[tuple[str, Scores | None]]
+
+
+def scores_table(rows: Rows) -> Table:
+    """Each line that there are scores for, in percent."""
+    table = Table("", "H", "Err_for", "Acc_mem")
+    for name, scores in rows:
+        if scores is not None:
+            table.add_row(name, *(f"{100 * value:.2f}" for value in (scores.h, scores.err_for, scores.acc_mem)))
+    return table
+
+
+def served_rows(found: ServedScores | None) -> Rows:
+    """The line of what a caller sees, where that is not simply what the prompt answers."""
+    return [] if found is None else [(f"as served ({found.rule})", found.scores)]
+
+
+def result_parts(result: ResultRecord, run: Path, images: int) -> list[str | Table]:
+    """What a run ends with: its scores, cost and files."""
+    rows = [("zero-shot", result.zero_shot), ("label mask", result.label_mask)]
+    ledger = result.ledger
+    return [
+        f"{result.data}: forgetting {listed(result.forget)} ({images} test images, {result.model})",
+        scores_table([*rows, (f"tuned ({result.method})", result.test), *served_rows(result.served)]),
+        *(f"warning: {warning}" for warning in result.warnings),
+        f"{ledger.candidates} candidates, {ledger.image_queries} image queries, {result.seconds['tuning']:.1f} s\n"
+        f"run: {run}\npicture: {run / 'picture.png'}",
+    ]
