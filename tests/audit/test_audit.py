@@ -150,7 +150,7 @@ def test_contexts_for_forgotten_names_go_with_these_names(model, data, tmp_path)
 
 
 def test_relearning_counts_the_images_that_bring_classes_back(model, data, runs, monkeypatch):
-    monkeypatch.setattr("unsee.audit.relearning.STEPS", 2)
+    monkeypatch.setattr("unsee.audit.relearning.RELEARN_STEPS", 2)
     record = audit(runs / "lcs", model, data, parts=["relearning"]).relearned
     assert record.method == "coop"
     assert set(record.accuracy) <= {1, 2, 4}  # each class has eight images to tune and validate on

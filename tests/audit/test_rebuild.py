@@ -10,7 +10,7 @@ import pytest
 import unsee
 from unsee.answers.rules import SERVING, as_is, top_label
 from unsee.audit.other_names import known_names
-from unsee.audit.rebuild import Client, draw_lists, log_shares, rebuild, undo
+from unsee.audit.rebuild import LabelListClient, draw_lists, log_shares, rebuild, undo
 from unsee.audit.ridge import effective_rank, explained, kernels, ridge
 from unsee.audit.subject import open_subject
 from unsee.models.black_box import bind
@@ -33,7 +33,7 @@ def linear_client(lists=LISTS, hidden=True):
     if not hidden:
         maps[0] = centres.T
     plain = softmax(known @ centres.T)
-    return Client(
+    return LabelListClient(
         asked=[(softmax(known @ each), softmax(gone @ each)) for each in maps],
         listed=[np.zeros(CLASSES, bool) for _ in maps],
         plain=plain,
@@ -70,7 +70,7 @@ def test_full_digits_undo_a_prompt_and_the_fewest_questions_are_reported():
 
 def test_answers_that_are_the_same_for_all_images_undo_nothing():
     client = linear_client()
-    flat = Client(
+    flat = LabelListClient(
         [(np.full_like(a, 0.2), np.full_like(b, 0.2)) for a, b in client.asked],
         client.listed,
         client.plain,

@@ -24,7 +24,7 @@ from unsee.runs.records import EstimateRecord, Finding
 from unsee.text_table import TextTable
 from unsee.types import Floats, Ints, Mask
 
-HEADER = ("classes to keep", "images", "before", "as served")
+KEPT_HEADER = ("classes to keep", "images", "before", "as served")
 
 
 def nearest_kept(plain_confidences: Floats, labels: Ints, forget: Mask) -> dict[int, int]:
@@ -174,7 +174,9 @@ def _near_table(damage: NearDamage | None, where: str) -> list[TextTable]:
             (f"{where}, the others", damage.far),
         )
     ]
-    return [TextTable(HEADER, [*rows, ("  lost near minus lost far, points", "", "", show_change(damage.difference))])]
+    return [
+        TextTable(KEPT_HEADER, [*rows, ("  lost near minus lost far, points", "", "", show_change(damage.difference))])
+    ]
 
 
 def _near_findings(damage: NearDamage | None, name: str) -> list[Finding]:
@@ -198,7 +200,7 @@ def _fragile_table(found: AuditRecord) -> list[TextTable]:
         return []
     name = f"kept, recognised, lost in one of {fragile.views} views"
     images = f"{fragile.images_before}, {fragile.images_after}"
-    return [TextTable(HEADER, [(name, images, show_share(fragile.before), show_share(fragile.after))])]
+    return [TextTable(KEPT_HEADER, [(name, images, show_share(fragile.before), show_share(fragile.after))])]
 
 
 def _fragile_findings(found: AuditRecord) -> list[Finding]:

@@ -18,6 +18,7 @@ MARGIN = 0.05
 
 Less than five points could not be shown with the images that people have: 0 of 75 leaves 4.9 %.
 """
+ENOUGH = 0.9  # of the old accuracy: so much brings a class back
 SHOWN = 3  # names in one finding
 Mark = Literal["leak", "damage", "unclear", "ok"]
 WORST_FIRST: tuple[Mark, ...] = ("leak", "damage", "unclear", "ok")

@@ -18,9 +18,10 @@ from unsee.answers.metrics import near_chance, top_classes
 from unsee.answers.rules import SERVING, Apply
 from unsee.audit.attack_records import Rebuilt, RebuiltRule, Undone
 from unsee.audit.cells import rule_name, show_share, show_value
-from unsee.audit.evidence import MARGIN, compare_with, how_many_more, make_finding
+from unsee.audit.evidence import ENOUGH, MARGIN, compare_with, how_many_more, make_finding
 from unsee.audit.other_names import DISTRACTORS, OtherNames
 from unsee.audit.part import Part
+from unsee.audit.probes import FLOOR
 from unsee.audit.record import AuditRecord
 from unsee.audit.ridge import Kernels, effective_rank, explained, kernels, ridge
 from unsee.audit.subject import Subject
@@ -35,13 +36,11 @@ from unsee.text_table import TextTable, percent
 from unsee.types import Doubles, Floats, Ints, Mask
 
 LISTS = (1, 2, 4, 8, 16)
-IMAGES = (20, 80, 320)
-ENOUGH = 0.9  # of the old accuracy, as in relearning
-FLOOR = 1e-12
+REFERENCE_IMAGES = (20, 80, 320)
 
 
 @dataclass(frozen=True, eq=False)
-class Client:
+class LabelListClient:
     """All that a caller has, and what it is to find out. n reference images, t forgotten ones, C classes."""
 
     asked: list[tuple[Floats, Floats]]  # answers before any rule, list by list: (n, names) and (t, names)
@@ -68,14 +67,14 @@ def rebuild(subject: Subject, images: Images, other_names: OtherNames) -> Rebuil
     )
 
 
-def undo(client: Client, rule: Apply) -> RebuiltRule:
+def undo(client: LabelListClient, rule: Apply) -> RebuiltRule:
     """What the client rebuilds where answers pass through this rule."""
     seen = _served(client, rule)
     by_lists: dict[int, Kernels] = dict(enumerate(accumulate(kernels(*each) for each in seen), 1))
     counts = [p for p in LISTS if p <= len(seen)]
     targets = log_shares(client.plain), np.eye(client.plain.shape[1])[client.labels]
     found: tuple[dict[int, dict[int, float]], ...] = ({p: {} for p in counts}, {p: {} for p in counts})
-    for lists, n in product(counts, (n for n in IMAGES if n <= len(client.labels))):
+    for lists, n in product(counts, (n for n in REFERENCE_IMAGES if n <= len(client.labels))):
         predicted = ridge(by_lists[lists].first(n), *(target[:n] for target in targets))
         for side, guess in zip(found, predicted, strict=True):
             side[lists][n] = float((guess.argmax(axis=1) == client.true).mean())
@@ -111,7 +110,7 @@ def log_shares(confidences: Floats, floor: float = FLOOR) -> Doubles:
     return found
 
 
-def _client(subject: Subject, images: Images, lists: list[tuple[str, ...]]) -> Client:
+def _client(subject: Subject, images: Images, lists: list[tuple[str, ...]]) -> LabelListClient:
     """The client's answers to its own images and to the forgotten ones of these: its own label list first."""
     if not subject.takes_names:
         raise InputError(f"method {subject.task.settings.method!r} is fixed to the names it was made for")
@@ -126,7 +125,7 @@ def _client(subject: Subject, images: Images, lists: list[tuple[str, ...]]) -> C
     for names in lists:
         first, second = (subject.unserved_renamed(rebind(subject.model, each, names), none) for each in both)
         asked.append((first, second))
-    return Client(
+    return LabelListClient(
         asked=asked,
         listed=[subject.forget, *(np.zeros(len(names), dtype=np.bool_) for names in lists)],
         plain=plain_known,
@@ -141,9 +140,9 @@ def _reference(subject: Subject) -> Images:
     """The client's own images: training images of any class, in an order drawn by the seed."""
     train = subject.data.train
     rows = np.flatnonzero(train.labels >= 0)
-    if len(rows) < IMAGES[0]:
-        raise InputError(f"undoing needs {IMAGES[0]} training images; there are {len(rows)}")
-    return train.subset(stream(subject.seed, "reference").permutation(rows)[: max(IMAGES)])
+    if len(rows) < REFERENCE_IMAGES[0]:
+        raise InputError(f"undoing needs {REFERENCE_IMAGES[0]} training images; there are {len(rows)}")
+    return train.subset(stream(subject.seed, "reference").permutation(rows)[: max(REFERENCE_IMAGES)])
 
 
 def _features(known: BoundImages, gone: BoundImages) -> tuple[Doubles, Doubles] | None:
@@ -156,7 +155,7 @@ def _features(known: BoundImages, gone: BoundImages) -> tuple[Doubles, Doubles] 
     return first, second
 
 
-def _served(client: Client, rule: Apply) -> list[tuple[Doubles, Doubles]]:
+def _served(client: LabelListClient, rule: Apply) -> list[tuple[Doubles, Doubles]]:
     """What the client makes of each list's answers under a rule: logs of shares.
 
     A share of 0 counts as half the smallest one that the rule ever leaves: how far below it was is not served, and two
@@ -175,7 +174,7 @@ def _explained(given: Kernels, features: tuple[Doubles, Doubles] | None) -> floa
     return None if features is None else explained(ridge(given, features[0])[0], features[1])
 
 
-def _undone(accuracy: dict[int, dict[int, float]], client: Client) -> Undone:
+def _undone(accuracy: dict[int, dict[int, float]], client: LabelListClient) -> Undone:
     """With the fewest questions that are enough; none are where the plain prompt could be guessing."""
     guessing = near_chance(client.old, client.plain.shape[1], len(client.true))
     pairs = [(lists, n, share) for lists, by_images in accuracy.items() for n, share in by_images.items()]

@@ -16,6 +16,7 @@ from unsee.answers.metrics import per_class_accuracy, top_classes
 from unsee.answers.rules import serve
 from unsee.audit.cells import show_share
 from unsee.audit.evidence import (
+    ENOUGH,
     MARGIN,
     by_construction,
     compare_with,
@@ -39,16 +40,15 @@ from unsee.runs.records import Finding
 from unsee.settings import Value
 from unsee.types import Doubles, Floats
 
-SHOTS = (1, 2, 4, 8, 16)
-ENOUGH = 0.9  # of the old accuracy
-STEPS = 100  # of CoOp
+RELEARN_SHOTS = (1, 2, 4, 8, 16)
+RELEARN_STEPS = 100  # of CoOp
 ITERATIONS = 100  # of LCS, with 20 candidates each
 # All shots in every step, whatever the run's preset: audits of runs under different presets must be the same attack.
 _BY_GRADIENTS: dict[str, Value] = {"rate": 0.3, "rate_unit": "token-std", "optimizer": "adam", "batch": 0, "views": 0}
 
 
 def relearn(
-    subject: Subject, images: Images, shots: tuple[int, ...] = SHOTS, say: Say = lambda text: None
+    subject: Subject, images: Images, shots: tuple[int, ...] = RELEARN_SHOTS, say: Say = lambda text: None
 ) -> Relearned:
     """Accuracy of a fresh prompt on these images of forgotten classes, by shots; stops once all are back."""
     model = _served_model(subject)
@@ -111,7 +111,7 @@ def _task(subject: Subject, model: BlackBox, shots: int) -> Task:
 
     given: dict[str, Value] = {"shots": shots, "forget_weight": 0.0, "merit": "acc_mem", "origin": "mean"}
     local = isinstance(model, LocalModel)
-    given |= _BY_GRADIENTS | {"iterations": STEPS} if local else {"iterations": ITERATIONS}
+    given |= _BY_GRADIENTS | {"iterations": RELEARN_STEPS} if local else {"iterations": ITERATIONS}
     own = subject.task.settings
     method = "coop-memorize" if local else "lcs"
     made = make_task(model, subject.data, subject.task.forgotten, method, own.preset, own.seed, given)

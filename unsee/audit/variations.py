@@ -31,7 +31,14 @@ from unsee.text_table import TextTable, percent
 
 # Words between the tuned contexts and the name; rules and the plain prompt get them as a whole template.
 TEMPLATES = ("a picture of the {}", "a drawing of a {}", "{}, close up", "there is a {} here")
-HEADER = ("changed", "Err_for before", "as served", "accuracy on forgotten images", "Acc_mem before", "as served")
+CHANGED_HEADER = (
+    "changed",
+    "Err_for before",
+    "as served",
+    "accuracy on forgotten images",
+    "Acc_mem before",
+    "as served",
+)
 
 
 def swap_templates(subject: Subject, images: Images, templates: Sequence[str] = TEMPLATES) -> list[Changed]:
@@ -127,7 +134,7 @@ def _table(variations: Sequence[Variation]) -> list[TextTable]:
         )
         for each in variations
     ]
-    return [TextTable(HEADER, rows)]
+    return [TextTable(CHANGED_HEADER, rows)]
 
 
 def _findings(found: AuditRecord, variations: Sequence[Variation], where: str) -> list[Finding]:

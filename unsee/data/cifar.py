@@ -28,16 +28,16 @@ from unsee.data.parquet import find_shards, read_parquet
 from unsee.data.pickles import read_pickle
 from unsee.errors import DataError
 
-TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
-PARTS = (*TRAIN, "test_batch")
+TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+BATCHES = (*TRAIN_BATCHES, "test_batch")
 TEN = Layout(
     title="CIFAR-10",
     class_names=CIFAR10,
     key="labels",
     label_bytes=1,
-    train=TRAIN,
+    train=TRAIN_BATCHES,
     test=("test_batch",),
-    size=dict.fromkeys(PARTS, 10_000),
+    size=dict.fromkeys(BATCHES, 10_000),
     forms={
         "binary": ("cifar-10-batches-bin", ".bin", ()),
         "python": ("cifar-10-batches-py", "", ()),

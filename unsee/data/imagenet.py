@@ -32,7 +32,7 @@ from unsee.data.texts import read_text
 from unsee.errors import DataError
 
 PLACES = ("", "images", "ILSVRC/Data/CLS-LOC")
-LABELS = ("LOC_val_solution.csv", "val.txt")
+LABEL_FILES = ("LOC_val_solution.csv", "val.txt")
 
 
 def find_imagenet(folder: Path) -> str | None:
@@ -99,12 +99,12 @@ def _same_classes(root: Path, train: Sequence[str], val: Sequence[str]) -> None:
 
 
 def _label_file(folder: Path, root: Path) -> Path:
-    for name in LABELS:
+    for name in LABEL_FILES:
         for place in (folder, root):
             if (place / name).is_file():
                 return place / name
     raise DataError(
-        f"{root / 'val'}: images are not in class folders, and have no labels; looked for {', '.join(LABELS)}"
+        f"{root / 'val'}: images are not in class folders, and have no labels; looked for {', '.join(LABEL_FILES)}"
     )
 
 

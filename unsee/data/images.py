@@ -21,7 +21,7 @@ from unsee.errors import DataError, ImageError, InputError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
 BACKGROUND = "white"  # what shows through the transparent parts of an image
-DECODERS = 4  # threads that decode ahead of the model
+DECODING_THREADS = 4  # threads that decode ahead of the model
 _ORIENTATION = 0x0112  # the EXIF tag that says how a photo is turned
 
 
@@ -238,7 +238,7 @@ class Images:
                 return error
             return None
 
-        with ThreadPoolExecutor(DECODERS) as pool:
+        with ThreadPoolExecutor(DECODING_THREADS) as pool:
             for row, error in enumerate(pool.map(check, range(len(self)))):
                 if error is None:
                     good.append(row)

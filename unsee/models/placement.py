@@ -17,7 +17,7 @@ def contexts_before(position: str, contexts: int) -> int:
     return {"end": contexts, "middle": contexts // 2, "front": 0}[position]
 
 
-def check_contexts(shape: tuple[int, ...], width: int, limit: int, room: int, special: str) -> None:
+def check_context_room(shape: tuple[int, ...], width: int, limit: int, room: int, special: str) -> None:
     """Refuses contexts (b, m, D) of another width than the model's tokens, and more than there is room for."""
     _, m, given = shape
     if given != width:

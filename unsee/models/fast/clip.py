@@ -22,7 +22,7 @@ from unsee.models.library.dual_encoder import load_tokenizer
 from unsee.models.local import LocalModel, Tokenizer
 
 GPUS = {"cuda": torch.cuda, "mps": torch.backends.mps}
-DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
 
 
 def load_clip(
@@ -35,7 +35,7 @@ def load_clip(
     """Loads the CLIP of this name or path, or in this folder. Half precision is for GPUs."""
     check_device(device, dtype)
     checkpoint = read_checkpoint(name if folder is None else str(folder))
-    return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
+    return from_checkpoint(name, checkpoint, cache, device, TORCH_DTYPES[dtype])
 
 
 def check_device(device: str, dtype: str) -> None:

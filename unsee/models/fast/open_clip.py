@@ -15,9 +15,9 @@ from unsee.errors import ModelError
 from unsee.models.fast.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Checkpoint, Preprocess, TowerSizes, read_json
 from unsee.models.fast.weights import Weights, floats, read_weights
 
-CONFIG = "open_clip_config.json"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
 # Vision head width, then what the weights must have: vision width and patch size.
-ARCHITECTURES: dict[str, tuple[int, int, int]] = {
+VIT_SIZES: dict[str, tuple[int, int, int]] = {
     "ViT-B-32": (64, 768, 32),
     "ViT-B-16": (64, 768, 16),
     "ViT-L-14": (64, 1024, 14),
@@ -35,10 +35,10 @@ def read_openai_file(path: Path) -> Checkpoint:
 
 def read_open_clip_folder(folder: Path) -> Checkpoint:
     """The checkpoint in a folder with `open_clip_config.json`."""
-    config = read_json(folder / CONFIG)
+    config = read_json(folder / OPEN_CLIP_CONFIG)
     model = config.get("model_cfg", {})
     vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
-    _refuse_unusual(folder / CONFIG, vision, text)
+    _refuse_unusual(folder / OPEN_CLIP_CONFIG, vision, text)
     weights = find_weights(folder)
     found = _from_openai_names(
         str(weights),
@@ -52,7 +52,7 @@ def read_open_clip_folder(folder: Path) -> Checkpoint:
         if key in vision and int(vision[key]) != have:
             raise ModelError(f"{weights}: vision {key} is {have}, open_clip_config.json says {vision[key]}")
     settings = config.get("preprocess_cfg") or {}
-    return replace(found, preprocess=settings_to_preprocess(folder / CONFIG, settings, found.image))
+    return replace(found, preprocess=settings_to_preprocess(folder / OPEN_CLIP_CONFIG, settings, found.image))
 
 
 def find_weights(folder: Path) -> Path:
@@ -99,7 +99,7 @@ def read_open_clip_file(architecture: str, path: Path) -> Checkpoint:
     """The checkpoint in a weights file of a named architecture."""
     if not path.is_file():
         raise ModelError(f"model {path}: no such file")
-    head, width, patch = ARCHITECTURES[architecture.removesuffix("-quickgelu")]
+    head, width, patch = VIT_SIZES[architecture.removesuffix("-quickgelu")]
     found = _from_openai_names(
         str(path), read_weights(path), architecture.endswith("-quickgelu"), vision_head=head, text_heads=None
     )
@@ -113,7 +113,7 @@ def read_open_clip_file(architecture: str, path: Path) -> Checkpoint:
 
 def architecture_names() -> list[str]:
     """The architectures that a weights file can be named with."""
-    return [name + suffix for name in ARCHITECTURES for suffix in ("", "-quickgelu")]
+    return [name + suffix for name in VIT_SIZES for suffix in ("", "-quickgelu")]
 
 
 def _refuse_unusual(path: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> None:

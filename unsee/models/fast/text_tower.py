@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.errors import InputError
-from unsee.models.placement import check_contexts, check_position, contexts_before
+from unsee.models.placement import check_context_room, check_position, contexts_before
 
 CHUNK_BYTES = 64 * 2**20  # of one step; also about where larger batches stop being faster on a CPU
 BLOCK_ROWS = 64  # of names that attend together; more hide more from one another, fewer make small products
@@ -199,7 +199,7 @@ class BoundText:
 
     def embeddings(self, contexts: Tensor) -> Tensor:
         """Normalised class embeddings under each candidate. (b, m, D) -> (b, C, E)."""
-        check_contexts(contexts.shape, self.tower.width, self.tower.limit, self.room, "[SOS]")
+        check_context_room(contexts.shape, self.tower.width, self.tower.limit, self.room, "[SOS]")
         fast = self.position == "end" and len(self.tower.layers) > 1
         run = self._shared if fast else self._apart
         return torch.cat([run(part) for part in torch.split(contexts, self.chunk(contexts.shape[1]))])

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unsee.errors import InputError
 from unsee.models.fast.text_tower import CHUNK_BYTES
-from unsee.models.placement import check_contexts, check_position, contexts_before
+from unsee.models.placement import check_context_room, check_position, contexts_before
 
 Read = Callable[[Any, Tensor, Tensor | None], Tensor]  # model, ids (n, s), mask or None -> embeddings (n, E)
 # Where contexts go in the batch that is being computed: columns (n, m) and contexts (n, m, D). A context variable,
@@ -30,7 +30,7 @@ _PLACED: ContextVar[tuple[Tensor, Tensor] | None] = ContextVar("placed", default
 
 
 @dataclass(frozen=True)
-class Layout:
+class TokenLayout:
     """How token ids become the tower's input."""
 
     limit: int  # positions
@@ -52,7 +52,7 @@ class LibraryTower:
 
     model: Any  # with `get_text_features`
     table: torch.nn.Embedding
-    layout: Layout
+    layout: TokenLayout
     recipe: str
     row_bytes: int  # of memory that one position takes
     read: Read = whole_forward
@@ -145,7 +145,7 @@ class LibraryText:
 
     def embeddings(self, contexts: Tensor) -> Tensor:
         """Normalised class embeddings under each candidate. (b, m, D) -> (b, C, E)."""
-        check_contexts(contexts.shape, self.tower.width, self.tower.limit, self.room, "special tokens")
+        check_context_room(contexts.shape, self.tower.width, self.tower.limit, self.room, "special tokens")
         return self.tower.run(self.prompts(contexts.shape[1]), contexts)
 
     def prompts(self, m: int) -> list[Prompts]:
@@ -173,7 +173,7 @@ class Prompts:
 
 
 def arrange(
-    layout: Layout, texts: Sequence[tuple[Sequence[int], int, int]], before: int, device: torch.device, m: int = 0
+    layout: TokenLayout, texts: Sequence[tuple[Sequence[int], int, int]], before: int, device: torch.device, m: int = 0
 ) -> list[Prompts]:
     """Texts as the tower takes them: padded as it was trained, or else those of one length together.
 
