@@ -11,11 +11,12 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for every process that a test starts
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import unsee  # isort: skip  # first: it keeps onnxruntime from reporting its use
+
 import onnxruntime
 import pytest
 import torch
 
-import unsee
 from tests import tiny
 
 torch.set_num_threads(1)

@@ -13,7 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PINNED = ("torch",)
-EXTRAS = ("parquet", "ray", "serve")  # those that are part of the package; the others are tools, which are pinned
+EXTRAS = (
+    "heic",
+    "parquet",
+    "ray",
+    "serve",
+)  # those that are part of the package; the others are tools, which are pinned
 
 
 def lowest() -> Iterator[str]:

@@ -1,0 +1,1 @@
+import unsee  # noqa: F401  # first: it keeps onnxruntime from reporting its use

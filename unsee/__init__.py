@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unsee.telemetry import switch_off
+
 if TYPE_CHECKING:
     from unsee.data import load_data
     from unsee.data.data_set import Data
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from unsee.settings import Settings
     from unsee.tuner import PromptTuner
     from unsee.types import Card, Ledger, Scores
+
+switch_off()  # here, as this runs before any part of unsee imports a library that reports its use
 
 # Where each public name is; it is imported when it is first used, so that `import unsee` takes no time.
 _WHERE = {

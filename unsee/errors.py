@@ -61,7 +61,9 @@ class MissingExtra(UnseeError, ImportError):
     """An optional package that is not installed; the message names the install line."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"this needs the package {package}; install it with: pip install 'unsee[{extra}]'")
+        from unsee.installation import install_line  # here: reading what is installed takes time
+
+        super().__init__(f"this needs the package {package}; install it with: {install_line(extra)}")
 
 
 def unknown(what: str, given: str, known: Iterable[str]) -> str:

@@ -29,7 +29,7 @@ class Sure(Record):
 def subject(model, data, tmp_path_factory):
     out = tmp_path_factory.mktemp("parts") / "run"
     tuner = unsee.PromptTuner(("bird", "cat"), "label-mask", shots=2).fit(model, data, out=out)
-    tuner.finish(out, tuner._bound(data.test), data.train.subset(tuner.config_.split.train))
+    tuner.finish(out, tuner.run_.bind(data.test))
     return open_subject(out, model, data)
 
 

@@ -116,7 +116,7 @@ def test_an_interruption_leaves_the_run_that_was_to_be_overwritten(forget, monke
 
 
 def test_an_interruption_names_the_run_to_resume(forget, monkeypatch):
-    monkeypatch.setattr("unsee.tuner.PromptTuner.finish", stop)
+    monkeypatch.setattr("unsee.answers.picture.before_after", stop)
     code, _, err = forget("--forget", "cat", "--out", "my run")
     assert code == 130
     assert err.splitlines()[-1] == "interrupted; continue with: unsee resume 'my run'"

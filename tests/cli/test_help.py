@@ -54,6 +54,7 @@ def test_no_line_of_help_is_cut(columns, monkeypatch, capsys):
         assert main([*words.split(), "--help"]) == 0
         text = capsys.readouterr().out
         assert "..." not in text.partition("\n\n")[2], words  # behind the usage, where it means "several"
+        assert text.isascii(), words  # click writes UTF-8 to terminals that are not
         assert all(len(line) <= columns or line.startswith("    unsee ") for line in text.splitlines()), words
 
 

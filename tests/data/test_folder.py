@@ -38,7 +38,7 @@ def test_underscores_in_folder_names_are_spaces_in_class_names(tmp_path):
 
 
 def test_folders_that_cannot_be_data_say_why(tmp_path):
-    with pytest.raises(DataError, match="unknown data set"):
+    with pytest.raises(DataError, match="no such folder"):
         unsee.load_data(tmp_path / "nothing")
     with pytest.raises(DataError, match="holds no class folders"):
         unsee.load_data(tmp_path)

@@ -39,7 +39,7 @@ def write(folder: Path, weights: dict[str, torch.Tensor], config: dict) -> Path:
 def test_without_open_clip_its_install_line_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "open_clip", None)
     weights = {"logit_scale": torch.tensor(1.0)}
-    with pytest.raises(MissingExtra, match=r"open_clip_torch; install it with: pip install 'unsee\[open-clip\]'"):
+    with pytest.raises(MissingExtra, match=r"open_clip_torch; install it with: .*pip install .*\[open-clip\]"):
         load_model(write(tmp_path, weights, CONFIG))
     foreign = CONFIG | {"text_cfg": {"hf_model_name": "roberta-base"}}
     assert "text_cfg.hf_model_name = 'roberta-base'" in refusal(write(tmp_path, weights, foreign))

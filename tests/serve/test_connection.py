@@ -200,5 +200,5 @@ def test_a_service_that_is_busy_at_first_contact_is_waited_for(scripted, monkeyp
 
 def test_without_httpx_the_install_line_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "httpx", None)
-    with pytest.raises(unsee.MissingExtra, match=r"unsee\[remote\]"):
+    with pytest.raises(unsee.MissingExtra, match=r"pip install .*\[remote\]"):
         unsee.load_model("http://127.0.0.1:1")

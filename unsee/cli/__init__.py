@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from unsee.cli.encoding import never_fail
 from unsee.cli.groups import LazyGroup
 from unsee.errors import UnseeError
 from unsee.versions import version
@@ -22,6 +23,7 @@ COMMANDS = {
     "pick": "unsee.cli.pick",
     "compare": "unsee.cli.compare",
     "report": "unsee.cli.report",
+    "runs": "unsee.cli.runs",
     "reproduce": "unsee.cli.reproduce",
     "serve": "unsee.cli.serve",
     "bench": "unsee.cli.bench",
@@ -49,24 +51,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         cli.main(arguments, prog_name="unsee", standalone_mode=False)
     except click.Abort as abort:
-        click.echo("; ".join(["interrupted", *map(str, abort.args)]), err=True)
+        print("; ".join(["interrupted", *map(str, abort.args)]), file=sys.stderr)
         return 130
     except click.ClickException as error:
-        error.show()
+        error.show(sys.stderr)  # not as click would find it: to a terminal that is not UTF-8 it writes UTF-8
         return error.exit_code
     except UnseeError as error:
-        click.echo(f"error: {' '.join(str(error).split())}", err=True)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except OSError as error:  # what is not explained where it happens
         if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
             sys.stderr.close()
             return 0
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return 1
     return 0
 
 
 def run() -> None:
     """The `unsee` command's entry point."""
+    never_fail(sys.stdout)
+    never_fail(sys.stderr)
     sys.exit(main())

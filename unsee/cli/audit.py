@@ -29,7 +29,7 @@ from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, read_data, reloa
 @click.option(
     "--skip",
     default="",
-    metavar="PART,PART…",
+    metavar="PART[,PART]",
     show_default="nothing",
     help="Parts to leave out, e.g. membership, names, templates.",
 )

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("data")
 @shared("first_forget", "forget_file")
-@click.option("--methods", default="all", metavar="NAME,NAME…", help="Methods to compare, or all.")
+@click.option("--methods", default="all", metavar="NAME[,NAME]", help="Methods to compare, or all.")
 @shared("model", "preset")
 @click.option(
     "--goals",
     default="",
-    metavar="GOAL,GOAL…",
+    metavar="GOAL[,GOAL]",
     show_default="entropy",
     help="Tune every prompt once by each of these goals (entropy, mask, push, constrained): one row per goal.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import rich.console
 from rich.table import Table
 
+from unsee.cli.encoding import is_utf8
+from unsee.cli.fitting import fit
 from unsee.cli.progress import Pace, generations, progress_bar, progress_line
 from unsee.text_table import TextTable
 
@@ -28,7 +31,7 @@ class Console:
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
-        width = None if sys.stdout.isatty() else WIDE
+        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
         # A class may be called "[red]" or ":cat:": names are printed as they are.
         self._out = rich.console.Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
         self._err = rich.console.Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
@@ -41,10 +44,12 @@ class Console:
     def show(self, content: Mapping[str, Any], parts: Sequence[Part]) -> None:
         """Sentences and tables for a person, or the whole content for a program."""
         if self.as_json:
-            sys.stdout.write(json.dumps(dict(content), ensure_ascii=False, allow_nan=False) + "\n")
+            text = json.dumps(dict(content), ensure_ascii=not is_utf8(sys.stdout), allow_nan=False)
+            sys.stdout.write(f"{text}\n")
             return
         for part in parts:
-            self._out.print(_rich(part) if isinstance(part, TextTable) else part, soft_wrap=isinstance(part, str))
+            shown = part if isinstance(part, str) else fit(part, self._out.width, self._out.encoding)
+            self._out.print(shown, soft_wrap=isinstance(shown, str))
 
     def encoding(self, done: int, total: int) -> None:
         """Progress of image encoding."""
@@ -63,12 +68,3 @@ class Console:
     def _line(self, generation: Generation, settings: Settings) -> None:
         if self._pace.due() or generation.number >= generations(settings):
             self.say(progress_line(generation, settings))
-
-
-def _rich(given: TextTable) -> Table:
-    table = Table()
-    for i, name in enumerate(given.header):
-        table.add_column(name, justify="right" if given.numeric(i) else "left")
-    for row in given.rows:
-        table.add_row(*row)
-    return table

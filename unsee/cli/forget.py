@@ -26,8 +26,6 @@ from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
-    from unsee.data.data_set import Data
-    from unsee.models.black_box import BoundImages
     from unsee.tuner import PromptTuner
 
 
@@ -73,7 +71,7 @@ if TYPE_CHECKING:
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run that is in the folder.")
 @click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and name them.")
-@shared("set", *MODEL_OPTIONS)
+@shared("names", "set", *MODEL_OPTIONS)
 def forget(
     data: str,
     names: Sequence[str],
@@ -90,6 +88,7 @@ def forget(
     out: Path | None,
     overwrite: bool,
     skip_bad_images: bool,
+    names_file: Path | None,
     pairs: Sequence[str],
     as_json: bool,
     data_dir: Path | None,
@@ -97,8 +96,8 @@ def forget(
 ) -> None:
     """Tune a prompt under which the model stops recognising classes.
 
-    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), or a
-    folder with train/<class>/* and test/<class>/*, or with one folder per class.
+    DATA is demo (embedded), cifar10, cifar100, cub200, imagenet30, imagenet (`unsee data` says how to get them), a
+    folder with train/<class>/* and test/<class>/*, or with one folder per class, or a .csv with path and label.
 
     \b
     Examples:
@@ -115,7 +114,7 @@ def forget(
     from unsee.tuner import PromptTuner
 
     if not names and forget_file is None:
-        raise click.UsageError("say what to forget: --forget NAME,NAME… or --forget-file FILE")
+        raise click.UsageError("say what to forget: --forget NAME[,NAME] or --forget-file FILE")
     console = make_console(as_json)
     wanted = read_forget(names, forget_file)
     own = {
@@ -130,7 +129,7 @@ def forget(
     tuner = PromptTuner(wanted, method, preset=preset, seed=seed, **settings)
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
     with resumable(out):
-        images = read_data(data, seed, data_dir)
+        images = read_data(data, seed, data_dir, names_file)
         refuse_inside(images, out)
         forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
         images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)
@@ -140,15 +139,16 @@ def forget(
         test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
         console.say(forecast([task]).sentence())
         with console.tuning() as watch:
-            tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
-        finish(tuner, images, test, out, console)
+            tuner.fit(loaded, images, out=out, test=test, overwrite=overwrite, watch=watch, say=console.say)
+    show_run(tuner, out, console)
 
 
-def finish(tuner: PromptTuner, images: Data, test: BoundImages, out: Path, console: Console) -> None:
-    """Scores the test images, completes the run folder and prints what a run ends with."""
+def show_run(tuner: PromptTuner, out: Path, console: Console) -> None:
+    """Prints what a run ends with."""
     from unsee.cli.scores import result_parts
+    from unsee.runs.folder import read_result
 
     for error in tuner.skipped_:
         console.say(f"skipped: {error}")
-    result = tuner.finish(out, test, images.train.subset(tuner.config_.split.train))
-    console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(images.test)))
+    result = read_result(out)
+    console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(tuner.data_.test)))

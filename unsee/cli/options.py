@@ -52,7 +52,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 def _forget_option(help_text: str, default: str | bool) -> Callable[[Command], Command]:
     return click.option(
-        "--forget", "names", multiple=True, metavar="NAME,NAME…", show_default=default, help=f"{help_text} Repeatable."
+        "--forget", "names", multiple=True, metavar="NAME[,NAME]", show_default=default, help=f"{help_text} Repeatable."
     )
 
 
@@ -105,7 +105,15 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         "--key-file",
         type=_PATH,
         show_default="UNSEE_KEY in the environment",
-        help="File with the key to a model at http://….",
+        help="File with the key to a model at http://HOST.",
+    ),
+    "names": click.option(
+        "--names",
+        "names_file",
+        type=_PATH,
+        metavar="FILE",
+        show_default="the folders' own names",
+        help="Class names of your folders or labels: a .csv or .json, e.g. n01440764,tench.",
     ),
     "set": click.option(
         "--set",
@@ -114,7 +122,7 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         metavar="KEY=VALUE",
         help="Any other setting, e.g. search=separable. Repeatable.",
     ),
-    "seeds": click.option("--seeds", default="0,1,2", metavar="SEED,SEED…", help="One run per seed."),
+    "seeds": click.option("--seeds", default="0,1,2", metavar="SEED[,SEED]", help="One run per seed."),
     "out": click.option(
         "--out", type=_PATH, default=Path("runs"), help="Folder for the runs; finished ones are reused."
     ),
@@ -187,11 +195,13 @@ def read_key(path: Path | None) -> str | None:
         raise InputError(f"--key-file {path}: cannot be read ({error})") from None
 
 
-def read_data(name: str, split_seed: int | None, data_dir: Path | None) -> Data:
-    """The data set of this name; the seed divides a folder that has no train and test."""
+def read_data(
+    name: str, split_seed: int | None, data_dir: Path | None, names: Path | Mapping[str, str] | None = None
+) -> Data:
+    """The data set of this name; the seed divides a folder or list that has no train and test."""
     from unsee.data import load_data
 
-    return load_data(stable_name(name), seed=split_seed or 0, data_dir=data_folder(data_dir))
+    return load_data(stable_name(name), seed=split_seed or 0, data_dir=data_folder(data_dir), names=names)
 
 
 def read_forget(names: Sequence[str], file: Path | None) -> tuple[str, ...]:
@@ -301,6 +311,6 @@ def reload_run(
 
     config = read_config(run)
     name = config.data.name if data is None else stable_name(data)
-    images = read_data(name, config.data.split_seed, data_dir)
+    images = read_data(name, config.data.split_seed, data_dir, config.data.names or None)
     images = without_bad_images(images, config.settings.skip_bad_images, console)
     return config, images, read_model(model or config.model.address or config.model.name, console, **where)

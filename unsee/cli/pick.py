@@ -16,7 +16,7 @@ _SHARE = click.FloatRange(0, 1)
 @click.option("--acc-mem", type=_SHARE, show_default="any", help="Least Acc_mem; then forget as much as possible.")
 @click.option("--err-for", type=_SHARE, show_default="any", help="Least Err_for; then keep as much as possible.")
 @click.option("--entropy", type=_SHARE, show_default="any", help="Least entropy of answers to forgotten images.")
-@click.option("--out", type=click.Path(path_type=Path), show_default="RUN/picked/…", help="Folder for the prompt.")
+@click.option("--out", type=click.Path(path_type=Path), show_default="RUN/picked/NAME", help="Folder for the prompt.")
 @shared("json")
 def pick(
     run: Path, acc_mem: float | None, err_for: float | None, entropy: float | None, out: Path | None, as_json: bool

@@ -15,7 +15,7 @@ from unsee.cli.options import make_console, shared, split_list
 @click.option(
     "--also",
     default="",
-    metavar="KIND,KIND…",
+    metavar="KIND[,KIND]",
     show_default="nothing",
     help="Write beside it: png or svg (charts), csv or tex (tables).",
 )

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 @click.option(
     "--without",
     default="",
-    metavar="METHOD,METHOD…",
+    metavar="METHOD[,METHOD]",
     show_default="nothing",
     help="Rows to leave out, e.g. cbbt-own; the table says so.",
 )

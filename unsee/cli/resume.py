@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from unsee.cli.forget import finish
+from unsee.cli.forget import show_run
 from unsee.cli.interruption import advising, resume_line
 from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, reload_run, shared
 
@@ -45,5 +45,6 @@ def resume(
         tuner = PromptTuner.from_config(config)
         test = bind(loaded, images.test)
         with console.tuning() as watch:
-            tuner.resume(loaded, images, run, watch=watch, say=console.say, budget=budget, iterations=iterations)
-        finish(tuner, images, test, run, console)
+            longer = {"budget": budget, "iterations": iterations}
+            tuner.resume(loaded, images, run, test=test, watch=watch, say=console.say, **longer)
+    show_run(tuner, run, console)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +21,7 @@ class Data:
     train: Images
     test: Images
     split_seed: int | None = None  # the seed that divided one set of class folders into train and test
+    names: Mapping[str, str] = field(default_factory=dict)  # folder or label -> class name, where they were given
 
     def __post_init__(self) -> None:
         if self.train.class_names != self.test.class_names:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from unsee.data.formats import lacking_for
 from unsee.errors import DataError, ImageError, InputError
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
 BACKGROUND = "white"  # what shows through the transparent parts of an image
 DECODING_THREADS = 4  # threads that decode ahead of the model
 _ORIENTATION = 0x0112  # the EXIF tag that says how a photo is turned
@@ -88,6 +88,8 @@ class FileSource:
 
 def decode(content: bytes, name: str) -> Image.Image:
     """Decodes the bytes of an image file, upright; ImageError gives the name if that fails."""
+    if (needed := lacking_for(content)) is not None:
+        raise ImageError(name, needed)
     try:
         with Image.open(io.BytesIO(content)) as image:
             image.load()
@@ -102,11 +104,21 @@ def decode(content: bytes, name: str) -> Image.Image:
 
 def as_rgb(image: Image.Image) -> Image.Image:
     """The image as every model sees it: RGB, transparent parts (also a palette's) shown on white."""
+    if image.mode.startswith("I"):
+        image = _in_8_bits(image)
     if image.has_transparency_data:
         image = image.convert("LA") if image.mode == "La" else image  # Pillow has no way from La to RGBA
         seen = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", seen.size, BACKGROUND), seen)
     return image.convert("RGB")
+
+
+def _in_8_bits(image: Image.Image) -> Image.Image:
+    """A grey image of 16 bits in 8; Pillow would cut it off at 255, which makes nearly all of it white."""
+    pixels = np.asarray(image).astype(np.int64)
+    if image.mode == "I" and pixels.max(initial=0) <= 255:  # 32 bits wide, but holding 8
+        return image
+    return Image.fromarray(np.round(pixels.clip(0, 65535) / 257).astype(np.uint8))
 
 
 @dataclass(frozen=True)

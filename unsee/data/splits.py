@@ -1,4 +1,4 @@
-"""The few-shot split: k images a class to tune on, k others to choose by."""
+"""The few-shot split: k images a class to tune on, k others to choose by; and halves of images that are not divided."""
 
 from __future__ import annotations
 
@@ -48,10 +48,30 @@ def few_shot_split(images: Images, shots: int, seed: int, skip_bad_images: bool 
     return Split(np.array(train, dtype=np.int64), np.array(valid, dtype=np.int64), tuple(skipped))
 
 
-def largest_shots(images: Images, at_most: int = 16) -> int:
-    """As many shots as the smallest class allows."""
+def largest_shots(images: Images, at_most: int = 16, skip_bad_images: bool = False) -> int:
+    """As many shots as the smallest class allows; skip_bad_images: counting readable images alone."""
     counts = np.bincount(images.labels, minlength=len(images.class_names))
-    return int(max(1, min(at_most, counts.min() // 2)))
+    shots = int(max(1, min(at_most, counts.min() // 2)))
+    if skip_bad_images:
+        for label in range(len(images.class_names)):
+            good, _ = _readable(images, np.flatnonzero(images.labels == label), 2 * shots)
+            shots = max(1, min(shots, len(good) // 2))
+    return shots
+
+
+def halve(images: Images, seed: int) -> tuple[Images, Images]:
+    """Two halves of the images of each class, divided by seed: to tune on and to test on."""
+    rng = stream(seed, "halves")
+    train: list[int] = []
+    test: list[int] = []
+    for label in range(len(images.class_names)):
+        rows = rng.permutation(np.flatnonzero(images.labels == label))
+        if len(rows) < 3:
+            raise DataError(f"class {images.class_names[label]!r} has {len(rows)} images; at least 3 are needed")
+        cut = (len(rows) + 1) // 2
+        train += rows[:cut].tolist()
+        test += rows[cut:].tolist()
+    return images.subset(sorted(train)), images.subset(sorted(test))
 
 
 def _readable(images: Images, drawn: Ints, wanted: int) -> tuple[Ints, list[ImageError]]:

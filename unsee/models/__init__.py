@@ -25,6 +25,8 @@ def load_model(
 ) -> BlackBox:
     """The model of this name: `mini` (embedded), a Hugging Face id or folder, an OpenAI `.pt`, or OpenCLIP.
 
+    Also a file of your own: `torch.save(model.state_dict(), FILE)` of any of these CLIPs.
+
     A Hugging Face folder is a CLIP, or another dual encoder that `transformers` knows: SigLIP, AltCLIP and others.
     Also a folder in the embedded model's format. An OpenCLIP weights file without its `open_clip_config.json` is
     named with its architecture: `ViT-B-16:FILE`. `threads` is how many cores ONNX Runtime may use for the embedded

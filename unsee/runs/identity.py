@@ -89,7 +89,11 @@ def describe_run(task: Task) -> ConfigRecord:
         class_names=data.class_names,
         model=ModelRecord(name=card.name, fingerprint=card.fingerprint, address=card.address),
         data=DataRecord(
-            name=data.name, split_seed=data.split_seed, fingerprint=data.listing, pixels=_pixels(data, rows)
+            name=data.name,
+            split_seed=data.split_seed,
+            fingerprint=data.listing,
+            pixels=_pixels(data, rows),
+            names=dict(data.names),
         ),
         split=rows,
         skipped_images=tuple(error.name for error in split.skipped),

@@ -7,7 +7,6 @@ without Ray.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -51,8 +50,6 @@ def run_on_ray(
     """As `sweep.run_all`, but as many runs at once as there is room for; in the order they finish."""
     if workspace.model.card.address is not None:  # the workers have no key to it
         raise InputError(f"{workspace.model.card.address} is asked from this machine: leave out --ray")
-    # Ray reports its use over the network unless told not to before it is imported.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
         from ray.exceptions import RayError, RayTaskError

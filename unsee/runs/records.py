@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -51,6 +52,7 @@ class DataRecord(Record):
     split_seed: int | None  # that divided one set of class folders into train and test
     fingerprint: str  # of class names, labels and image names
     pixels: str  # of the content of the images to tune, validate and test on
+    names: dict[str, str] = Field(default_factory=dict)  # folder or label -> class name, where they were given
 
 
 class SplitRecord(Record):
@@ -100,16 +102,14 @@ class CheckpointLine(Record):
     losses: tuple[float, ...]
     chosen: int | None
     valid: Scores | None
-    partial: bool
-    validated: dict[int, Scores]
     ledger: dict[str, int]
     seconds: float
-    trade_offs: dict[int, TradeOff] = {}
-    z_sum: float | None = None  # of the candidates, to notice a replay that proposes others; null in old runs
+    z_sum: float | None = None  # of the candidates, to notice a replay that proposes others
     best: str | None = None  # contexts of the chosen candidate: (m, D) as float32, little-endian, in base64
     shape: tuple[int, int] | None = None  # of these
     entered: int | None = None  # lines of this generation in `front.jsonl`; null in old runs
     warnings: tuple[str, ...] = ()  # said before this generation's end and after that of the one before
+    partial: bool = Field(default=False, exclude=True)  # of an old run, whose budget ended inside this generation
 
 
 class FrontLine(Record):

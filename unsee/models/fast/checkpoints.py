@@ -5,6 +5,7 @@
 | Hugging Face  | folder or hub id: config.json, model.safetensors (or shards, or pytorch_model.bin) |
 | OpenAI        | one .pt: a TorchScript archive or a state dict                                 |
 | OpenCLIP      | folder: open_clip_config.json and weights; or `ARCHITECTURE:weights-file`       |
+| your own      | `torch.save(model.state_dict(), FILE)` of any of these                         |
 
 Nothing in a file is ever executed: weights come from safetensors, from `torch.load(weights_only=True)`,
 or, for TorchScript, from a reader that knows tensors only: `torch.jit.load` would run the archive's own
@@ -29,8 +30,9 @@ from unsee.models.fast.checkpoint_record import (
     expected,
     read_json,
 )
-from unsee.models.fast.open_clip import architecture_names, read_open_clip_file, read_open_clip_folder, read_openai_file
+from unsee.models.fast.open_clip import read_open_clip_folder
 from unsee.models.fast.preprocessor_config import read_preprocess
+from unsee.models.fast.state_dicts import architecture_names, read_architecture_file, read_state_file
 from unsee.models.fast.weights import Weights, floats, read_weights
 from unsee.models.library.dual_encoder import DUAL_ENCODERS, refuse_code
 
@@ -54,11 +56,9 @@ def read_checkpoint(name: str) -> Checkpoint:
     if folder is not None:
         found = _read_folder(folder)
     elif path.is_file():
-        if path.suffix in (".bin", ".safetensors"):  # OpenCLIP's: the weights do not say which activation to use
-            raise ModelError(f"{path}: say its architecture, as in ViT-B-16:{path.name}")
-        found = read_openai_file(path)
+        found = read_state_file(path)
     elif ":" in name and (parts := name.split(":", 1))[0] in architecture_names():
-        found = read_open_clip_file(parts[0], Path(parts[1]).expanduser())
+        found = read_architecture_file(parts[0], Path(parts[1]).expanduser())
     elif ":" in name and name.lower().startswith("vit"):
         raise ModelError(unknown("architecture", name.split(":", 1)[0], architecture_names()))
     else:

@@ -1,6 +1,6 @@
-"""Reads the CLIP checkpoints of OpenAI (one .pt) and OpenCLIP (a folder, or `ARCHITECTURE:weights-file`).
+"""Reads an OpenCLIP folder, and weights with the names that OpenAI and OpenCLIP give them.
 
-Both have the same names for the weights; here they are renamed as Hugging Face does. open_clip is not imported.
+Here they are renamed as Hugging Face does. open_clip is not imported.
 """
 
 from __future__ import annotations
@@ -16,21 +16,6 @@ from unsee.models.fast.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Checkpo
 from unsee.models.fast.weights import Weights, floats, read_weights
 
 OPEN_CLIP_CONFIG = "open_clip_config.json"
-# Vision head width, then what the weights must have: vision width and patch size.
-VIT_SIZES: dict[str, tuple[int, int, int]] = {
-    "ViT-B-32": (64, 768, 32),
-    "ViT-B-16": (64, 768, 16),
-    "ViT-L-14": (64, 1024, 14),
-    "ViT-L-14-336": (64, 1024, 14),
-    "ViT-H-14": (80, 1280, 14),
-    "ViT-g-14": (88, 1408, 14),
-    "ViT-bigG-14": (104, 1664, 14),
-}
-
-
-def read_openai_file(path: Path) -> Checkpoint:
-    """The checkpoint in an OpenAI `.pt`; the sizes are those of the weights."""
-    return _from_openai_names(str(path), read_weights(path), quick_gelu=True, vision_head=64, text_heads=None)
 
 
 def read_open_clip_folder(folder: Path) -> Checkpoint:
@@ -40,7 +25,7 @@ def read_open_clip_folder(folder: Path) -> Checkpoint:
     vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
     _refuse_unusual(folder / OPEN_CLIP_CONFIG, vision, text)
     weights = find_weights(folder)
-    found = _from_openai_names(
+    found = from_openai_names(
         str(weights),
         read_weights(weights),
         quick_gelu=bool(model.get("quick_gelu", False)),
@@ -95,27 +80,6 @@ def settings_to_preprocess(path: Path, settings: Mapping[str, Any], image: int) 
     return Preprocess(image, image, mean, std, mode, interpolation, fill, crop_rounding="even")
 
 
-def read_open_clip_file(architecture: str, path: Path) -> Checkpoint:
-    """The checkpoint in a weights file of a named architecture."""
-    if not path.is_file():
-        raise ModelError(f"model {path}: no such file")
-    head, width, patch = VIT_SIZES[architecture.removesuffix("-quickgelu")]
-    found = _from_openai_names(
-        str(path), read_weights(path), architecture.endswith("-quickgelu"), vision_head=head, text_heads=None
-    )
-    if (found.vision.width, found.patch) != (width, patch):
-        raise ModelError(
-            f"{path}: not a {architecture}: its vision width and patch are {found.vision.width} and {found.patch}, "
-            f"not {width} and {patch}"
-        )
-    return found
-
-
-def architecture_names() -> list[str]:
-    """The architectures that a weights file can be named with."""
-    return [name + suffix for name in VIT_SIZES for suffix in ("", "-quickgelu")]
-
-
 def _refuse_unusual(path: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> None:
     """Raises ModelError for architectures that are not plain CLIP."""
     refuse_unusual_text(path, text)
@@ -156,13 +120,14 @@ def _refuse(path: Path, unusual: Mapping[str, Any]) -> None:
 def read_text_sizes(source: str, state: Weights, quick_gelu: bool, heads: int | None) -> tuple[Weights, TowerSizes]:
     """The text tower alone: its weights under Hugging Face's names, and its sizes."""
     text = {key: value for key, value in state.items() if not key.startswith("visual.")}
-    _check_axes(source, text, _AXES)
+    check_axes(source, text, _AXES)
     width = text["token_embedding.weight"].shape[1]
     sizes = _sizes(text, "transformer.resblocks.", width, heads or max(1, width // 64), quick_gelu)
     return _renamed(text), sizes
 
 
-def _check_axes(source: str, state: Weights, wanted: Mapping[str, int]) -> None:
+def check_axes(source: str, state: Weights, wanted: Mapping[str, int]) -> None:
+    """Refuses weights that lack one of these, or have one with another number of axes."""
     for key, axes in wanted.items():
         if key not in state:
             raise ModelError(f"{source}: not a CLIP checkpoint: {key} is missing")
@@ -176,7 +141,7 @@ def _sizes(state: Weights, prefix: str, width: int, heads: int, quick_gelu: bool
     return TowerSizes(width, depth, heads, hidden, "quick_gelu" if quick_gelu else "gelu")
 
 
-def _from_openai_names(
+def from_openai_names(
     source: str,
     state: Weights,
     quick_gelu: bool,
@@ -186,7 +151,7 @@ def _from_openai_names(
     """A checkpoint of weights with OpenAI's names; sizes come from the weights' shapes."""
     state = {key.removeprefix("text.") if key.startswith("text.") else key: value for key, value in state.items()}
     resnet = "visual.layer1.0.conv1.weight" in state
-    _check_axes(source, state, _AXES | (_RESNET_AXES if resnet else _VIT_AXES))
+    check_axes(source, state, _AXES | (_RESNET_AXES if resnet else _VIT_AXES))
     text_width = state["token_embedding.weight"].shape[1]
 
     tower: Weights | None = None

@@ -16,6 +16,7 @@ from torch import Tensor
 from unsee.errors import ModelError
 
 Weights = dict[str, Tensor]
+WRAPPINGS = ("state_dict", "model_state_dict", "model", "module")  # where training loops' checkpoints keep weights
 
 
 def read_weights(path: Path) -> Weights:
@@ -31,12 +32,15 @@ def read_weights(path: Path) -> Weights:
     except MemoryError:
         raise
     except pickle.UnpicklingError:
-        raise ModelError(f"{path}: holds more than weights (or is damaged); it was not loaded") from None
+        raise ModelError(
+            f"{path}: holds more than weights (or is damaged); it was not loaded. If you trust it, load it and save "
+            "the weights alone: torch.save(model.state_dict(), FILE)"
+        ) from None
     except Exception as error:  # readers raise all types on a damaged file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{path}: truncated or not a weights file ({reason[:160]})") from None
-    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
-        loaded = loaded["state_dict"]
+    if isinstance(loaded, dict):
+        loaded = next((loaded[name] for name in WRAPPINGS if isinstance(loaded.get(name), dict)), loaded)
     if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
         raise ModelError(f"{path}: not a state dict of tensors")
     return {str(key).removeprefix("module."): value for key, value in loaded.items()}

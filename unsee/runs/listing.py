@@ -1,0 +1,106 @@
+"""The runs below a folder: state, scores and cost of each, read from its files without a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from unsee.errors import InputError, RunError, RunInUse, WriteError
+from unsee.runs.folder import CONFIG, JOURNAL, PICK, is_finished, read_config, read_result
+from unsee.runs.lock import LOCK, FolderLock
+from unsee.runs.records import JournalLine
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """One run; None where a file does not say."""
+
+    folder: str
+    state: str  # finished, interrupted, running or damaged
+    changed: float  # seconds since 1970
+    problem: str = ""  # of a damaged run
+    method: str | None = None
+    data: str | None = None
+    model: str | None = None
+    forget: tuple[str, ...] = ()
+    seed: int | None = None
+    generation: int | None = None  # the last one recorded
+    generations: int | None = None  # planned
+    h_prompt_alone: float | None = None
+    h_as_served: float | None = None
+    image_queries: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def list_runs(root: Path) -> list[ListedRun]:
+    """All runs in this folder and below, by folder; prompts that were picked from a run are none."""
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder")
+    return sorted(map(describe, _find(root)), key=lambda run: run.folder)
+
+
+def describe(folder: Path) -> ListedRun:
+    """What the files of a run folder say."""
+    changed = (folder / CONFIG).stat().st_mtime
+    try:
+        config = read_config(folder)
+        result = read_result(folder) if is_finished(folder) else None
+    except RunError as error:
+        return ListedRun(str(folder), "damaged", changed, problem=str(error))
+    settings, journal = config.settings, folder / JOURNAL
+    state = "running" if _locked(folder) else "finished" if result else "interrupted"
+    return ListedRun(
+        folder=str(folder),
+        state=state,
+        changed=max(changed, journal.stat().st_mtime) if journal.is_file() else changed,
+        method=settings.method,
+        data=_last_part(config.data.name),
+        model=_last_part(config.model.name),
+        forget=config.forget,
+        seed=settings.seed,
+        generation=_last_generation(journal),
+        generations=-(-settings.limit // settings.population),
+        h_prompt_alone=result.test.h if result else None,
+        h_as_served=result.served.scores.h if result and result.served else None,
+        image_queries=result.ledger.image_queries if result else None,
+    )
+
+
+def _find(root: Path) -> Iterator[Path]:
+    """Folders with a config; not those inside a run, nor hidden ones."""
+    for folder, below, files in os.walk(root):
+        if CONFIG in files:
+            below.clear()
+            if PICK not in files:
+                yield Path(folder)
+        below[:] = sorted(name for name in below if not name.startswith("."))
+
+
+def _locked(folder: Path) -> bool:
+    if not (folder / LOCK).is_file():
+        return False
+    try:
+        FolderLock(folder).release()
+    except RunInUse:
+        return True
+    except (OSError, WriteError):  # a folder that may only be read
+        return False
+    return False
+
+
+def _last_generation(journal: Path) -> int:
+    """The last whole line's generation; 0 if there is none."""
+    for line in reversed(journal.read_bytes().splitlines() if journal.is_file() else []):
+        try:
+            return JournalLine.model_validate_json(line).generation
+        except ValueError:  # half a line, which a kill left behind
+            continue
+    return 0
+
+
+def _last_part(name: str) -> str:
+    return Path(name).name if Path(name).is_absolute() else name
