@@ -10,7 +10,7 @@ import pytest
 
 import unsee
 from unsee.answers.metrics import entropy, scores
-from unsee.answers.rules import RULES, SERVING, serve
+from unsee.answers.rules import RULES, rules_for_prompts, serve
 from unsee.methods.null_space import NULL_SPACES
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
@@ -18,7 +18,7 @@ from unsee.settings import SERVED_AS
 
 
 def test_every_rule_of_the_settings_is_there():
-    assert tuple(SERVING) == SERVED_AS
+    assert tuple(rules_for_prompts()) == SERVED_AS
 
 
 @pytest.mark.parametrize("rule", ["mask-top-label", "one-digit"])

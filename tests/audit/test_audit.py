@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.answers.rules import SERVING
+from unsee.answers.rules import rules_for_prompts
 from unsee.audit import relearning
 from unsee.audit.asking import sample
 from unsee.audit.audit import audit, audit_case
@@ -371,12 +371,12 @@ def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path, monkey
     rows = ["label-mask", "lcs, entropy", "lcs, push"]
     assert [row.name for row in found.audits] == [row.method for row in found.methods] == rows
     assert found.audits[0].probe[1] is not None
-    assert len(found.served) == 3 * len(SERVING)
+    assert len(found.served) == 3 * len(rules_for_prompts())
     assert found.served[0].h == found.methods[0].h  # as it is
     assert sum("auditing" in text for text in said) == 3
     assert run() == found
     assert sum("auditing" in text for text in said) == 3  # audited before
     assert len(audits_table(found.audits).rows) == 3
-    assert len(served_table(found.served).rows) == 3 * len(SERVING)
+    assert len(served_table(found.served).rows) == 3 * len(rules_for_prompts())
     with pytest.raises(unsee.InputError, match="unknown goal"):
         compare(workspace, ("cat",), ["lcs"], [0], goals=["none"])

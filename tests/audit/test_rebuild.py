@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.answers.rules import SERVING, as_is, top_label
+from unsee.answers.rules import as_is, rules_for_prompts, top_label
 from unsee.audit.other_names import known_names
 from unsee.audit.rebuild import LabelListClient, draw_lists, log_shares, rebuild, undo
 from unsee.audit.ridge import effective_rank, explained, kernels, ridge
@@ -194,7 +194,7 @@ def test_contexts_for_some_names_leave_other_lists_under_the_plain_prompt(model,
 
 def test_a_model_in_this_process_is_rebuilt_under_every_rule(subject, data):
     found = rebuild(subject, data.test, known_names(subject.task.forgotten))
-    assert set(found.rules) == set(SERVING)
+    assert set(found.rules) == set(rules_for_prompts())
     assert found.names == len(data.class_names)
     assert found.images == int(subject.forget[data.test.labels].sum())
     full = found.rules["as-is"]

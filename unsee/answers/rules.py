@@ -121,7 +121,11 @@ RULES: dict[str, Rule] = {
     ),
     "uniform-gate": Rule(gate, "a gate on the plain prompt's answers", for_prompts=False),
 }
-SERVING = {name: rule for name, rule in RULES.items() if rule.for_prompts}
+
+
+def rules_for_prompts() -> dict[str, Rule]:
+    """The rules that a prompt can carry, by name."""
+    return {name: rule for name, rule in RULES.items() if rule.for_prompts}
 
 
 def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
@@ -130,7 +134,7 @@ def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
     What is left to chance hangs on the row, and on what the answers are about: a name for images that are asked one
     by one, which would all be row 0.
     """
-    return SERVING[rule](p, listed, stream(0, f"serve{about}"))
+    return RULES[rule](p, listed, stream(0, f"serve{about}"))
 
 
 def _in_steps(p: Floats, removed: Mask, step: float, top_only: bool = False, lead: float = LEAD) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 
 from unsee.answers.intervals import Estimate, auroc_of, largest_share, mean_of, share_of
 from unsee.answers.metrics import entropy, per_class_accuracy, scores, top_classes
-from unsee.answers.rules import SERVING
+from unsee.answers.rules import rules_for_prompts
 from unsee.audit.information import mutual_information
 from unsee.audit.measures import calibration_error, kl_to_uniform
 from unsee.audit.probes import PROTOTYPE_SHOTS, SHOTS, Fit, Halves, Prototypes, forgotten_probe, k_shot_probe
@@ -52,7 +52,10 @@ def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names
 
 def measure_served(p: Floats, labels: Ints, forget: Mask, seed: int) -> dict[str, Served]:
     """The same answers under each rule that a prompt can carry, with fewer figures."""
-    return {name: _served(rule(p, forget, stream(seed, name)), labels, forget, seed) for name, rule in SERVING.items()}
+    return {
+        name: _served(rule(p, forget, stream(seed, name)), labels, forget, seed)
+        for name, rule in rules_for_prompts().items()
+    }
 
 
 def _bits(true: Ints, top: Ints, seed: int) -> Estimate:

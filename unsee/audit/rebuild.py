@@ -15,7 +15,7 @@ import numpy as np
 
 from unsee.answers.intervals import wilson
 from unsee.answers.metrics import near_chance, top_classes
-from unsee.answers.rules import SERVING, Apply
+from unsee.answers.rules import Apply, rules_for_prompts
 from unsee.audit.attack_records import Rebuilt, RebuiltRule, Undone
 from unsee.audit.cells import rule_name, show_share, show_value
 from unsee.audit.evidence import ENOUGH, MARGIN, compare_with, how_many_more, make_finding
@@ -63,7 +63,7 @@ def rebuild(subject: Subject, images: Images, other_names: OtherNames) -> Rebuil
         accuracy_before=client.old,
         feature_rank=None if features is None else effective_rank(features),
         feature_width=None if features is None else features.shape[1],
-        rules={name: undo(client, rule) for name, rule in SERVING.items()},
+        rules={name: undo(client, rule) for name, rule in rules_for_prompts().items()},
     )
 
 

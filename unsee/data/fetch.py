@@ -14,8 +14,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from unsee.data.cifar import find_cifar10, load_cifar10
-from unsee.data.named import CIFAR_PAGE, NAMED
+from unsee.data.cifar import CIFAR_PAGE, find_cifar10, load_cifar10
+from unsee.data.named import NAMED
 from unsee.errors import DataError
 
 Say = Callable[[str], None]
