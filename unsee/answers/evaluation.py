@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsee.answers.metrics import entropy, label_mask_answers, per_class_accuracy, scores, top_classes
-from unsee.answers.rules import serve
+from unsee.answers.metrics import entropy, per_class_accuracy, scores, top_classes
+from unsee.answers.rules import label_mask_answers, serve
 from unsee.errors import InputError
 from unsee.types import Doubles, Floats, Ints, Mask, Scores
 

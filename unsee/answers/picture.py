@@ -10,7 +10,7 @@ from unsee.data.images import Images, as_rgb
 from unsee.types import Mask
 
 CELL, IMAGE, LINE = 124, 104, 17
-HEAD, FOOT = 62, 28
+HEADING, FOOT = 62, 28
 DARK, PALE, RUST, NAVY = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # colour-blind readers can tell them apart
 
 
@@ -26,16 +26,16 @@ def before_after(images: Images, found: Evaluation, forget: Mask, columns: int =
     share = max(1, min(len(gone), columns - min(len(kept), columns // 2)))
     classes = [*gone[:share], *kept[: columns - share]]
     cell_height = IMAGE + 2 * LINE + 12
-    picture = Image.new("RGB", (CELL * len(classes) + 12, HEAD + rows * cell_height + FOOT), "white")
+    picture = Image.new("RGB", (CELL * len(classes) + 12, HEADING + rows * cell_height + FOOT), "white")
     draw = ImageDraw.Draw(picture)
     for column, label in enumerate(classes):
         x = 12 + column * CELL
         colour = RUST if forget[label] else NAVY
         _text(draw, (x, 8), "forget" if forget[label] else "keep", 13, colour)
         _text(draw, (x, 24), images.class_names[label], 16, DARK, CELL - 8)
-        draw.rectangle((x, HEAD - 14, x + IMAGE - 1, HEAD - 10), fill=colour)
+        draw.rectangle((x, HEADING - 14, x + IMAGE - 1, HEADING - 10), fill=colour)
         for row, number in enumerate(_spread(np.flatnonzero(images.labels == label), rows)):
-            y = HEAD + row * cell_height
+            y = HEADING + row * cell_height
             picture.paste(_thumbnail(images.read(int(number))), (x, y))
             if found.answers_before is not None and found.sure_before is not None:
                 _answer(draw, (x, y + IMAGE + 2), images, found.answers_before[number], found.sure_before[number], PALE)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsee.answers.metrics import mask_confidences, top_classes
+from unsee.answers.metrics import top_classes
 from unsee.seeds import stream
-from unsee.types import Floats, Mask
+from unsee.types import Floats, Ints, Mask
 
 TEMPERATURE = 10.0  # of suspect answers
 LEAD = 1e-6  # of the top name among equals, as a list of answers has an order
@@ -36,6 +36,22 @@ class Rule:
     def __call__(self, p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
         """What a caller sees of these answers. (n, C) -> (n, C)."""
         return self.apply(p, listed, rng)
+
+
+def label_mask_answers(confidences: Floats, forget: Mask) -> Ints:
+    """The top class among the names that are kept: forgetting without tuning. (n, c) -> (n,)."""
+    kept = np.where(forget, -np.inf, confidences)
+    top: Ints = kept.argmax(axis=-1)
+    return top
+
+
+def mask_confidences(confidences: Floats, forget: Mask) -> Floats:
+    """Forgotten names dropped from the label list, the rest made to sum to 1 again. (n, c) -> (n, c)."""
+    kept = np.where(forget, 0, confidences).astype(np.float64)
+    total = kept.sum(axis=1, keepdims=True)
+    rest = ~forget / max(1, int((~forget).sum()))  # where nothing is left of an answer: all kept names alike
+    found: Floats = np.where(total > 0, kept / np.maximum(total, 1e-300), rest).astype(np.float32)
+    return found
 
 
 def as_is(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:

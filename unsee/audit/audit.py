@@ -20,12 +20,11 @@ from unsee.audit.subject import Subject, open_subject
 from unsee.audit.verdict import eligibility, judge, sentences
 from unsee.data.data_set import Data
 from unsee.errors import InputError, RunError, unknown
-from unsee.methods.recorder import Say
 from unsee.models.black_box import BlackBox
 from unsee.runs.folder import AUDIT, PICK, RESULT, is_finished, read_result
 from unsee.runs.lock import FolderLock
 from unsee.runs.records import EstimateRecord, Record, write_record
-from unsee.types import Floats
+from unsee.types import Floats, Say
 
 
 def audit(

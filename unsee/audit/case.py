@@ -11,9 +11,8 @@ from unsee.audit.other_names import OtherNames, known_names
 from unsee.audit.subject import Subject
 from unsee.data.data_set import Data
 from unsee.data.images import Images
-from unsee.methods.recorder import Say
 from unsee.models.black_box import BoundImages
-from unsee.types import Floats, Ints
+from unsee.types import Floats, Ints, Say
 
 
 @dataclass(eq=False)

@@ -35,7 +35,7 @@ from unsee.seeds import stream
 from unsee.text_table import TextTable, percent
 from unsee.types import Doubles, Floats, Ints, Mask
 
-LISTS = (1, 2, 4, 8, 16)
+LIST_COUNTS = (1, 2, 4, 8, 16)
 REFERENCE_IMAGES = (20, 80, 320)
 
 
@@ -71,7 +71,7 @@ def undo(client: LabelListClient, rule: Apply) -> RebuiltRule:
     """What the client rebuilds where answers pass through this rule."""
     seen = _served(client, rule)
     by_lists: dict[int, Kernels] = dict(enumerate(accumulate(kernels(*each) for each in seen), 1))
-    counts = [p for p in LISTS if p <= len(seen)]
+    counts = [p for p in LIST_COUNTS if p <= len(seen)]
     targets = log_shares(client.plain), np.eye(client.plain.shape[1])[client.labels]
     found: tuple[dict[int, dict[int, float]], ...] = ({p: {} for p in counts}, {p: {} for p in counts})
     for lists, n in product(counts, (n for n in REFERENCE_IMAGES if n <= len(client.labels))):
@@ -86,7 +86,7 @@ def undo(client: LabelListClient, rule: Apply) -> RebuiltRule:
     )
 
 
-def draw_lists(subject: Subject, other_names: OtherNames, count: int = max(LISTS) - 1) -> list[tuple[str, ...]]:
+def draw_lists(subject: Subject, other_names: OtherNames, count: int = max(LIST_COUNTS) - 1) -> list[tuple[str, ...]]:
     """Label lists of everyday nouns, as long as the data's own, without a name of a forgotten class.
 
     A noun comes up again only once all have been used.

@@ -33,13 +33,13 @@ from unsee.data.images import Images
 from unsee.data.splits import few_shot_split
 from unsee.errors import InputError
 from unsee.methods.fitted import Fitted, TunedContexts
-from unsee.methods.recorder import Recorder, Say
+from unsee.methods.recorder import Recorder
 from unsee.methods.task import Task, make_task
 from unsee.methods.untuned import FixedRule
 from unsee.models.black_box import BlackBox, bind
 from unsee.runs.records import Finding
 from unsee.settings import Value
-from unsee.types import Doubles, Floats
+from unsee.types import Doubles, Floats, Say
 
 RELEARN_SHOTS = (1, 2, 4, 8, 16)
 RELEARN_STEPS = 100  # of CoOp

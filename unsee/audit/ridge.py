@@ -13,7 +13,7 @@ from unsee.seeds import stream
 from unsee.types import Doubles
 
 PENALTIES = np.logspace(-9, 3, 13)  # as a share of the inputs' mean squared length
-COLUMNS = 32  # of targets, enough to choose a strength by
+SKETCHED = 32  # of targets, enough to choose a strength by
 VARIANCE_SHARE = 0.999  # of the variance that the dimensions counted by `effective_rank` hold
 
 
@@ -63,9 +63,9 @@ def ridge(given: Kernels, *targets: Doubles) -> list[Doubles]:
 
 def _sketch(target: Doubles) -> Doubles:
     """Random mixtures of the columns where there are many: their error is that of all columns, on average."""
-    if target.shape[1] <= COLUMNS:
+    if target.shape[1] <= SKETCHED:
         return target
-    mixed: Doubles = target @ stream(0, "sketch").standard_normal((target.shape[1], COLUMNS))
+    mixed: Doubles = target @ stream(0, "sketch").standard_normal((target.shape[1], SKETCHED))
     return mixed
 
 

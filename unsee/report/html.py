@@ -16,7 +16,6 @@ from unsee.audit.side_by_side import audits_table, rules_table
 from unsee.data.class_names import listed
 from unsee.errors import InputError
 from unsee.files import write_bytes
-from unsee.methods.recorder import Say
 from unsee.report.summary import (
     FEW_RUNS,
     SeedGroup,
@@ -33,7 +32,7 @@ from unsee.report.summary import (
 )
 from unsee.runs.stored import StoredRun, read_run
 from unsee.text_table import MANY_CLASSES, Series, TextTable, as_csv, as_latex, percent
-from unsee.types import Scores
+from unsee.types import Say, Scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
