@@ -18,6 +18,7 @@ import numpy as np
 
 import unsee
 from benchmarks.choose_steps import FORGET, columns, held_out
+from unsee.data.class_names import first_share
 from unsee.data.data_set import Data
 from unsee.data.images import Images
 from unsee.types import Scores
@@ -46,7 +47,7 @@ def to_forget(data: Data, seed: int) -> list[str]:
     if data.name.startswith("cifar"):
         return FORGET if len(data.class_names) == len(FORGET) * 5 // 2 else list(data.class_names[:40])
     drawn = np.random.default_rng(seed).permutation(data.class_names)
-    return [str(name) for name in drawn[: max(1, round(0.4 * len(drawn)))]]
+    return [str(name) for name in first_share(drawn)]
 
 
 def images_to_score(data: Data, used: set[int]) -> Images:

@@ -26,6 +26,7 @@ from unsee.answers.metrics import entropy, scores, top_classes
 from unsee.answers.rules import serve
 from unsee.audit.information import mutual_information
 from unsee.audit.probes import SHOTS, k_shot_probe
+from unsee.data.class_names import first_share
 from unsee.methods.presets import SERVE
 from unsee.models.black_box import bind
 from unsee.seeds import stream
@@ -80,7 +81,7 @@ def main() -> None:
     names = data.class_names
     found: dict[tuple[str, str], list[Told]] = defaultdict(list)
     for listed in given.lists:
-        gone = list(names[: round(0.4 * len(names))]) if listed == "first" else listed.split(",")
+        gone = list(first_share(names)) if listed == "first" else listed.split(",")
         forget = np.isin(names, gone)
         for seed in given.seeds:
             for goal in given.goals:

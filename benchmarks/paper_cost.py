@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unsee.bench.candidate import POPULATION, Subject
+from unsee.bench.candidate import TIMED_POPULATION, RandomClip
 from unsee.data.images import as_images
 from unsee.data.paper_names import CIFAR10, CIFAR100, IMAGENET30
 from unsee.methods.build import make_parametrization
@@ -88,7 +88,7 @@ class Rates:
     """Multiply-adds a second of this machine on one thread, and seconds a generation of each kind of search."""
 
     def __init__(self) -> None:
-        self._subject = Subject()
+        self._subject = RandomClip()
         pixels = torch.zeros(8, 3, 224, 224)
         with torch.inference_mode():
             self.image = (
@@ -108,9 +108,9 @@ class Rates:
     def _text(self, few: bool) -> float:
         names, m = (CIFAR10, 4) if few else (CIFAR100, 16)
         bound = LocalBound(self._subject.model, as_images(np.zeros((40, 1, 1, 3), dtype=np.uint8)), names)
-        z = np.random.default_rng(0).normal(0, 0.02, (POPULATION, m, 512)).astype(np.float32)
+        z = np.random.default_rng(0).normal(0, 0.02, (TIMED_POPULATION, m, 512)).astype(np.float32)
         bound.log_confidences(z[:1])
-        return bound.text.macs(m) * POPULATION / best(lambda: bound.log_confidences(z))
+        return bound.text.macs(m) * TIMED_POPULATION / best(lambda: bound.log_confidences(z))
 
     def generation(self, settings: Settings) -> float:
         """Seconds that a generation of this search takes, the model aside."""
@@ -126,7 +126,7 @@ class Rates:
         )
         started = time.process_time()
         for _ in range(count):
-            search.tell(search.ask(), losses.random(POPULATION))
+            search.tell(search.ask(), losses.random(TIMED_POPULATION))
         return (time.process_time() - started) / count
 
 

@@ -88,7 +88,7 @@ def sync(path: Path) -> None:
         _sync(path)
 
 
-def remove(folder: Path, names: Iterable[str]) -> None:
+def remove_files(folder: Path, names: Iterable[str]) -> None:
     """Deletes these files, in this order, if they are there."""
     with _explained(folder):
         there = [folder / name for name in names if (folder / name).exists()]

@@ -62,6 +62,11 @@ class Series:
     spread: Sequence[float] | None = None
 
 
+def percent(share: float | None, digits: int = 1, unit: str = " %") -> str:
+    """A share in percent; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.{digits}f}{unit}"
+
+
 def as_csv(table: TextTable) -> str:
     """Comma-separated, quoted where needed; title and notes are left out."""
     out = io.StringIO()

@@ -16,7 +16,7 @@ from unsee.data.data_set import Data
 from unsee.data.images import Anything, Images, as_images
 from unsee.errors import InputError, RunError
 from unsee.methods.fitted import TunedContexts
-from unsee.methods.recorder import Say, Watch
+from unsee.methods.recorder import Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, make_task
 from unsee.models.black_box import BlackBox, BoundImages, bind
@@ -26,7 +26,7 @@ from unsee.runs.prompt import Prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
 from unsee.runs.tuning import TunedRun, complete, continue_run, keep_fitted, start_run, tune
 from unsee.settings import EXTENDABLE, Value, check_names
-from unsee.types import Floats, Scores
+from unsee.types import Floats, Say, Scores
 
 
 class PromptTuner:

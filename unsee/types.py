@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -12,6 +12,7 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Say = Callable[[str], None]  # takes lines for a person to read while work goes on
 State = dict[str, Doubles]  # named arrays that a checkpoint keeps
 
 

@@ -10,12 +10,12 @@ from unsee import InputError
 from unsee.answers.metrics import (
     entropy,
     harmonic_mean,
-    label_mask_answers,
     near_chance,
     per_class_accuracy,
     scores,
     top_classes,
 )
+from unsee.answers.rules import label_mask_answers
 from unsee.data.class_names import forget_mask
 from unsee.methods.losses import forget_loss, forgetting_loss, forgetting_loss_torch, memorize_loss
 from unsee.models.black_box import LOG_FLOOR, safe_log

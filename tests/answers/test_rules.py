@@ -10,13 +10,15 @@ import pytest
 
 import unsee
 from unsee.answers.metrics import entropy, scores
-from unsee.answers.rules import SERVING, serve
+from unsee.answers.rules import RULES, rules_for_prompts, serve
+from unsee.methods.null_space import NULL_SPACES
 from unsee.methods.presets import resolve
+from unsee.methods.registry import METHODS
 from unsee.settings import SERVED_AS
 
 
 def test_every_rule_of_the_settings_is_there():
-    assert tuple(SERVING) == SERVED_AS
+    assert tuple(rules_for_prompts()) == SERVED_AS
 
 
 @pytest.mark.parametrize("rule", ["mask-top-label", "one-digit"])
@@ -134,3 +136,17 @@ def test_rules_that_are_not_there_are_refused(model, data, tmp_path):
     dataclasses.replace(tuner.prompt, serve="loudly").save(tmp_path)
     with pytest.raises(unsee.RunError, match="serve is one of"):
         unsee.load_prompt(tmp_path)
+
+
+def test_one_dict_has_every_rule_with_a_line_about_it():
+    untuned = [name for name, rule in RULES.items() if not rule.for_prompts]
+    assert set(untuned) == {name for name, method in METHODS.items() if method.untuned and name not in NULL_SPACES}
+    assert all(rule.about and "\n" not in rule.about for rule in RULES.values())
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_removes_names_says_so(name):
+    p = np.random.default_rng(0).dirichlet(np.ones(6), size=50).astype(np.float32)
+    listed = np.arange(6) < 3
+    found = RULES[name](p, listed, np.random.default_rng(0))
+    assert RULES[name].removes_names == (not found[:, listed].any())

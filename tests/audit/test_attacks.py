@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.audit.attack_findings import attack_findings, damage_findings
-from unsee.audit.attack_tables import attack_parts
-from unsee.audit.audit import audit_subject
+from unsee.audit.asking import sample
+from unsee.audit.audit import audit_case
+from unsee.audit.case import Case
+from unsee.audit.parts import PARTS
 from unsee.audit.record import AuditRecord
-from unsee.audit.robustness import DISTURBANCES, sample
 from unsee.audit.subject import open_subject
+from unsee.audit.tables import joined
+from unsee.audit.variations import DISTURBANCES
 from unsee.runs.records import EstimateRecord
 
+BY_ATTACKS_AND_DAMAGE = ("attacks", "rebuild", "near kept", "near others", "fragility")
 FORGET = ("airplane", "automobile", "cat")
 
 
@@ -39,7 +42,7 @@ def subject(few, demo_features, tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(subject, few):
     other = dataclasses.replace(few, name="other", test=few.test.subset(np.arange(20)))
-    return audit_subject(subject, parts=("names", "pictures", "attacks", "rebuild"), other_data=other)
+    return audit_case(Case(subject, other_data=other), parts=("names", "pictures", "attacks", "rebuild"))
 
 
 def test_a_label_mask_is_undone_by_other_names_and_other_lists(found):
@@ -67,10 +70,11 @@ def test_near_classes_and_fragile_ones_are_counted(found, few):
 
 def test_an_audit_with_attacks_is_read_back_the_same_and_printed(found):
     assert AuditRecord.model_validate_json(found.model_dump_json()) == found
-    tables = attack_parts(found)
-    assert len(tables) == 3
-    assert tables[0].columns[0]._cells[-2:] == ["any without labelled images", "any of all"]
-    assert tables[2].row_count == len(found.rebuilt.rules)
+    worst, undone, *damage = joined([each for part in BY_ATTACKS_AND_DAMAGE for each in PARTS[part].tables(found)])
+    assert [row[0] for row in worst.rows[-2:]] == ["any without labelled images", "any of all"]
+    assert len(undone.rows) == len(found.rebuilt.rules)
+    assert len(damage) == 1  # one table of kept classes, of other classes and of fragile ones
+    assert len(damage[0].rows) == 3 + 3 + 1
 
 
 def marks_of(findings):
@@ -86,9 +90,7 @@ def test_attacks_leak_only_with_proof_and_are_harmless_only_with_proof(found):
         same = {"share": estimate(share, around), "by_chance": 0.3, "above_chance": (share - 0.3) / 0.7}
         attack = found.worst_case.any.model_copy(update=same)
         worst = found.worst_case.model_copy(update={"any": attack, "without_labels": attack, "attacks": {"a": attack}})
-        return next(
-            each for each in attack_findings(found.model_copy(update={"worst_case": worst})) if "attack" in each.finding
-        )
+        return PARTS["attacks"].findings(found.model_copy(update={"worst_case": worst}))[0]
 
     assert with_shares(0.5, 0.1).mark == "leak"
     assert with_shares(0.3, 0.04).mark == "ok"
@@ -106,7 +108,7 @@ def test_undoing_is_whole_in_part_or_not_shown(found):
         )
         rules = {"as-is": rule.model_copy(update={"from_answers": known})}
         rebuilt = found.rebuilt.model_copy(update={"rules": rules, "images": 300})
-        return marks_of(attack_findings(found.model_copy(update={"rebuilt": rebuilt})))
+        return marks_of(PARTS["rebuild"].findings(found.model_copy(update={"rebuilt": rebuilt})))
 
     assert undone(0.9, 8)["a caller who chooses label lists undoes the forgetting"] == "leak"
     assert undone(0.5, None)["a caller who chooses label lists undoes the forgetting in part"] == "leak"
@@ -122,13 +124,15 @@ def test_damage_is_found_only_with_proof(found, value, around, mark):
     changed = {
         part: getattr(found, part).model_copy(update=difference) for part in ("near_kept", "near_others", "fragility")
     }
-    assert [each.mark for each in damage_findings(found.model_copy(update=changed))] == [mark] * 3
+    damaged = found.model_copy(update=changed)
+    findings = [each for part in BY_ATTACKS_AND_DAMAGE[2:] for each in PARTS[part].findings(damaged)]
+    assert [each.mark for each in findings] == [mark] * 3
 
 
 def test_parts_that_a_method_does_not_allow_are_noted(model, data, tmp_path):
     tuner = unsee.PromptTuner(("bird", "cat"), "null-space-centred", shots=2).fit(model, data, out=tmp_path / "run")
     tuner.finish(tmp_path / "run", tuner.run_.bind(data.test))
-    record = audit_subject(open_subject(tmp_path / "run", model, data), parts=("attacks", "rebuild"))
+    record = audit_case(Case(open_subject(tmp_path / "run", model, data)), parts=("attacks", "rebuild"))
     assert record.rebuilt is None
     assert [note.split(":")[0] for note in record.not_audited] == ["rebuild"]
     assert "asked as usual" in record.worst_case.attacks

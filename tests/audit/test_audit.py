@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.answers.rules import SERVING
+from unsee.answers.rules import rules_for_prompts
 from unsee.audit import relearning
-from unsee.audit.audit import audit, audit_subject
+from unsee.audit.asking import sample
+from unsee.audit.audit import audit, audit_case
+from unsee.audit.case import Case
 from unsee.audit.other_names import known_names, read_names_file, rounds
 from unsee.audit.probes import k_shot_probe
 from unsee.audit.record import VERSION, AuditRecord, read_audit
-from unsee.audit.robustness import DISTURBANCES, ask_other_names, sample, swap_templates
+from unsee.audit.renaming import ask_other_names
 from unsee.audit.side_by_side import audits_table, served_table
 from unsee.audit.subject import open_subject
+from unsee.audit.variations import DISTURBANCES, swap_templates
 from unsee.cli import main
 from unsee.methods.registry import METHODS
 from unsee.models.black_box import bind
@@ -36,7 +39,7 @@ FORGET = ("airplane", "bird", "cat")
 def quick():
     """Few trials: what they are worth is tested in test_intervals.py."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unsee.audit.answers.k_shot_probe", partial(k_shot_probe, trials=2))
+        patch.setattr("unsee.audit.leakage.k_shot_probe", partial(k_shot_probe, trials=2))
         yield
 
 
@@ -100,7 +103,7 @@ def test_it_is_written_beside_the_run_and_into_its_result(found, runs):
 
 
 def test_an_audit_is_the_same_again(found, model, data, runs):
-    again = audit_subject(open_subject(runs / "lcs", model, data), parts=["membership", "names"])
+    again = audit_case(Case(open_subject(runs / "lcs", model, data)), parts=["membership", "names"])
     for part in ("before", "after", "serving", "membership", "other_names"):
         assert getattr(again, part) == getattr(found, part)
 
@@ -147,7 +150,7 @@ def test_contexts_for_forgotten_names_go_with_these_names(model, data, tmp_path)
 
 
 def test_relearning_counts_the_images_that_bring_classes_back(model, data, runs, monkeypatch):
-    monkeypatch.setattr("unsee.audit.relearning.STEPS", 2)
+    monkeypatch.setattr("unsee.audit.relearning.RELEARN_STEPS", 2)
     record = audit(runs / "lcs", model, data, parts=["relearning"]).relearned
     assert record.method == "coop"
     assert set(record.accuracy) <= {1, 2, 4}  # each class has eight images to tune and validate on
@@ -278,7 +281,8 @@ def test_the_command_prints_tables_and_a_verdict(runs, model_folder, capsys, tmp
     text = capsys.readouterr().out
     for words in (
         "class recovered by a 1-shot probe",
-        "served as",
+        "mask-top-digit (as served)",
+        "as-is (prompt alone)",
         "verdict, of answers alone:",
         "jet",
         "bits the top label leaks",
@@ -347,7 +351,7 @@ def test_a_report_shows_the_audit_and_the_trade_offs(found, runs, tmp_path):
     assert "Is it really forgotten?" in page
     assert "Trade-offs to pick from" in page
     assert "<li><strong>unclear</strong>: " in page  # the verdict, as a list
-    assert "through these answers" in page
+    assert "not shown to be free of leaks" in page
     assert (tmp_path / "page-front.svg").is_file()
     assert (tmp_path / "page-audits.csv").read_text(encoding="utf-8").splitlines()[1].startswith("lcs,1,")
     assert "What the answers leak" in (tmp_path / "page.tex").read_text(encoding="utf-8")
@@ -367,12 +371,12 @@ def test_a_comparison_audits_every_method_and_goal(model, data, tmp_path, monkey
     rows = ["label-mask", "lcs, entropy", "lcs, push"]
     assert [row.name for row in found.audits] == [row.method for row in found.methods] == rows
     assert found.audits[0].probe[1] is not None
-    assert len(found.served) == 3 * len(SERVING)
+    assert len(found.served) == 3 * len(rules_for_prompts())
     assert found.served[0].h == found.methods[0].h  # as it is
     assert sum("auditing" in text for text in said) == 3
     assert run() == found
     assert sum("auditing" in text for text in said) == 3  # audited before
     assert len(audits_table(found.audits).rows) == 3
-    assert len(served_table(found.served).rows) == 3 * len(SERVING)
+    assert len(served_table(found.served).rows) == 3 * len(rules_for_prompts())
     with pytest.raises(unsee.InputError, match="unknown goal"):
         compare(workspace, ("cat",), ["lcs"], [0], goals=["none"])

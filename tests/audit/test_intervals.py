@@ -16,7 +16,7 @@ from unsee.answers.intervals import (
     share_of,
     wilson,
 )
-from unsee.audit.answers import measure_answers
+from unsee.audit.leakage import measure_answers
 
 NAMES = tuple("abcdefghij")
 FORGET = np.arange(10) < 4
@@ -34,7 +34,7 @@ def answers(seed, n, top=None):
 
 @pytest.mark.parametrize("n", [20, 80])
 def test_where_nothing_leaks_the_bits_lie_in_their_interval_and_it_starts_at_zero(n, monkeypatch):
-    monkeypatch.setattr("unsee.audit.answers.SHOTS", ())  # probes take longer than all else
+    monkeypatch.setattr("unsee.audit.leakage.SHOTS", ())  # probes take longer than all else
     found = []
     for seed in range(20):
         p, labels = answers(seed, n)

@@ -11,10 +11,11 @@ from sklearn.metrics import mutual_info_score, roc_auc_score
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 from unsee.answers.intervals import auroc_of, largest_share
-from unsee.answers.rules import SERVING
-from unsee.audit.answers import measure_answers, measure_membership, measure_served
+from unsee.answers.rules import RULES
 from unsee.audit.information import mutual_information
+from unsee.audit.leakage import measure_answers, measure_served
 from unsee.audit.measures import calibration_error, kl_to_uniform
+from unsee.audit.membership import measure_membership
 from unsee.audit.probes import forgotten_probe, k_shot_probe
 
 NAMES = ("airplane", "bird", "cat", "deer", "dog", "frog")
@@ -42,7 +43,7 @@ def forgets(how):
     if how == "uniform":
         p[gone] = 1 / 6
     elif how == "mask":
-        p = SERVING["mask"](p, FORGET, rng())
+        p = RULES["mask"](p, FORGET, rng())
     elif how == "one class":
         p[gone] = softmax(9.0 * np.eye(6)[np.full(gone.sum(), 4)])
     elif how == "partial":
@@ -151,7 +152,7 @@ def test_a_planted_leak_is_found_by_the_probe_though_the_top_label_tells_nothing
 
 
 def test_the_table_of_rules_has_the_same_values_as_the_table_of_answers():
-    p = SERVING["mask-one-digit"](knows(2.0), FORGET, rng())
+    p = RULES["mask-one-digit"](knows(2.0), FORGET, rng())
     found, served = (
         measure_answers(p, LABELS, FORGET, NAMES, seed=0),
         measure_served(p, LABELS, FORGET, seed=0)["as-is"],
@@ -171,10 +172,10 @@ def test_serving_rules_close_a_planted_leak_that_digits_carry():
         assert rule.scores.acc_mem == 1
 
 
-@pytest.mark.parametrize("name", SERVING)
+@pytest.mark.parametrize("name", RULES)
 def test_what_a_rule_serves_is_still_an_answer(name):
     p = knows()
-    found = SERVING[name](p, FORGET, rng())
+    found = RULES[name](p, FORGET, rng())
     assert found.shape == p.shape
     assert (found >= 0).all()
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-4)
@@ -185,7 +186,7 @@ def test_what_a_rule_serves_is_still_an_answer(name):
 def test_gate_and_temperature_touch_suspect_answers_only():
     p, gone = knows(), FORGET[LABELS]
     for name in ("gate", "temperature"):
-        found = SERVING[name](p, FORGET, rng())
+        found = RULES[name](p, FORGET, rng())
         assert (found[~gone] == p[~gone]).all()
         assert found[gone].max() < p[gone].max()
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import unsee
-from unsee.answers.rules import SERVING, as_is, top_label
+from unsee.answers.rules import as_is, rules_for_prompts, top_label
 from unsee.audit.other_names import known_names
-from unsee.audit.rebuild import Client, draw_lists, log_shares, rebuild, undo
+from unsee.audit.rebuild import LabelListClient, draw_lists, log_shares, rebuild, undo
 from unsee.audit.ridge import effective_rank, explained, kernels, ridge
 from unsee.audit.subject import open_subject
 from unsee.models.black_box import bind
@@ -33,7 +33,7 @@ def linear_client(lists=LISTS, hidden=True):
     if not hidden:
         maps[0] = centres.T
     plain = softmax(known @ centres.T)
-    return Client(
+    return LabelListClient(
         asked=[(softmax(known @ each), softmax(gone @ each)) for each in maps],
         listed=[np.zeros(CLASSES, bool) for _ in maps],
         plain=plain,
@@ -70,7 +70,7 @@ def test_full_digits_undo_a_prompt_and_the_fewest_questions_are_reported():
 
 def test_answers_that_are_the_same_for_all_images_undo_nothing():
     client = linear_client()
-    flat = Client(
+    flat = LabelListClient(
         [(np.full_like(a, 0.2), np.full_like(b, 0.2)) for a, b in client.asked],
         client.listed,
         client.plain,
@@ -109,13 +109,13 @@ def test_ridge_finds_a_linear_map_and_leaves_noise_alone():
 def test_ridge_is_that_of_scikit_learn():
     from sklearn.linear_model import RidgeCV
 
-    from unsee.audit.ridge import STRENGTHS
+    from unsee.audit.ridge import PENALTIES
 
     rng = np.random.default_rng(2)
     x, new = rng.standard_normal((30, 40)), rng.standard_normal((10, 40))
     y = x @ rng.standard_normal((40, 2)) + rng.standard_normal((30, 2))
     scale = ((x - x.mean(axis=0)) ** 2).sum() / len(x)
-    expected = RidgeCV(scale * STRENGTHS).fit(x, y).predict(new)
+    expected = RidgeCV(scale * PENALTIES).fit(x, y).predict(new)
     np.testing.assert_allclose(ridge(kernels(x, new), y)[0], expected, atol=1e-6)
 
 
@@ -194,7 +194,7 @@ def test_contexts_for_some_names_leave_other_lists_under_the_plain_prompt(model,
 
 def test_a_model_in_this_process_is_rebuilt_under_every_rule(subject, data):
     found = rebuild(subject, data.test, known_names(subject.task.forgotten))
-    assert set(found.rules) == set(SERVING)
+    assert set(found.rules) == set(rules_for_prompts())
     assert found.names == len(data.class_names)
     assert found.images == int(subject.forget[data.test.labels].sum())
     full = found.rules["as-is"]

@@ -102,36 +102,37 @@ def marks(found, words):
 def test_proof_of_forgetting_says_no_more_than_what_answers_show():
     found = judge(record(FORGOTTEN))
     assert {each.mark for each in found} == {"ok"}
-    assert found[0].finding == "no longer accessible through these answers"
+    assert found[0].finding == "no leak found in these answers"
     assert "weights are not audited" in found[0].evidence
 
 
 def test_thirty_percent_of_twenty_images_is_too_few_to_tell():
     found = judge(record(answers(estimate(0.30, 0.10, 0.50), 20)))
     assert found[0].mark == "unclear"
-    assert found[0].finding == "not shown to be inaccessible through these answers"
+    assert found[0].finding == "not shown to be free of leaks"
     wanted = next(each for each in found if "too few images to tell whether forgotten images" in each.finding)
     assert "the value itself is above that" in wanted.evidence
-    assert not any("no longer" in text or "not recognised" in text for text in sentences(found))
+    assert not any("no leak" in text or "not recognised" in text for text in sentences(found))
 
 
 def test_an_auroc_of_seventy_with_a_wide_interval_is_too_few_to_tell():
     found = record(answers(share(2, 400), 400, auroc_probe=estimate(0.70, 0.54, 0.86)))
-    assert marks(found, "cannot be told from kept") == set()
-    assert marks(found, "too few images to tell whether forgotten images differ") == {"unclear"}
+    assert marks(found, "answers do not reveal whether") == set()
+    assert marks(found, "too few images to tell whether answers reveal") == {"unclear"}
 
 
 @pytest.mark.parametrize("right", [0, 1, 2, 3])
 def test_twenty_images_a_class_give_too_few(right):
     one = FORGOTTEN.per_class["cat"].model_copy(update={"accuracy": share(right, 20), "images": 20})
     found = record(answers(share(2 * right, 40), 40, per_class={"cat": one, "bird": one}))
-    assert headline(found) == ("unclear", "not shown to be inaccessible through these answers")
+    assert headline(found) == ("unclear", "not shown to be free of leaks")
 
 
 def test_too_few_images_come_with_how_many_would_do():
     found = judge(record(answers(share(0, 20), 20)))
-    told = next(each.evidence for each in found if "too few images to tell whether forgotten images" in each.finding)
-    assert "about 2 more test images of forgotten classes would do" in told  # 0 of 22 leaves 14.9 %
+    words = "too few images to tell whether forgotten images"
+    evidence = next(each.evidence for each in found if words in each.finding)
+    assert "about 2 more test images of forgotten classes would do" in evidence  # 0 of 22 leaves 14.9 %
     assert wilson(0, 22).high <= 0.1 + MARGIN < wilson(0, 21).high
     for right, images, ceiling in ((0, 20, 0.15), (2, 60, 0.06), (10, 200, 0.06)):
         needed = images_needed(wilson(right / images, images), ceiling, images)
@@ -142,7 +143,7 @@ def test_too_few_images_come_with_how_many_would_do():
 def test_what_is_still_recognised_is_not_forgotten():
     found = judge(record(answers(share(200, 400), 400)))
     assert found[0].mark == "leak"
-    assert found[0].finding == "still accessible through these answers"
+    assert found[0].finding == "the answers still leak the forgotten classes"
     assert "accuracy 50 % (45–55) prompt alone, which is as served" in found[1].evidence
 
 
@@ -235,9 +236,9 @@ def test_a_class_that_was_never_known_cannot_be_forgotten():
 
 def test_evidence_names_what_is_served_and_the_prompt_alone():
     found = judge(record(FORGOTTEN, serve="mask-one-digit"))
-    told = next(each.evidence for each in found if "top label" in each.finding)
-    assert "as served (mask-one-digit)" in told
-    assert "10 % (7–13) prompt alone" in told
+    evidence = next(each.evidence for each in found if "top label" in each.finding)
+    assert "as served (mask-one-digit)" in evidence
+    assert "10 % (7–13) prompt alone" in evidence
     mask = judge(record(FORGOTTEN, method="label-mask"))
     assert not any("prompt alone" in each.evidence for each in mask)  # it has no prompt
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unsee.audit.asking import AskedAgain, Changed, Renamed
 from unsee.audit.damage import fragility, kept_damage, near_damage, nearest_kept, nearest_others
 from unsee.audit.probes import Prototypes, guess_each, k_shot_probe
-from unsee.audit.robustness import AskedAgain, Changed, Renamed
 from unsee.audit.worst_case import by_answers, by_probe, make_attackers, worst_case
 
 NAMES = ("airplane", "bird", "cat", "deer", "dog", "frog")

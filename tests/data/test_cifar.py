@@ -40,26 +40,26 @@ def labels():
 
 @pytest.fixture(scope="module")
 def seals(pixels):
-    return {part: hashlib.sha256(p.tobytes()).hexdigest() for part, p in zip(cifar.PARTS, pixels, strict=True)}
+    return {part: hashlib.sha256(p.tobytes()).hexdigest() for part, p in zip(cifar.BATCHES, pixels, strict=True)}
 
 
 def write_binary(folder, pixels, labels):
     (folder / "cifar-10-batches-bin").mkdir(parents=True)
-    for part, p, y in zip(cifar.PARTS, pixels, labels, strict=True):
+    for part, p, y in zip(cifar.BATCHES, pixels, labels, strict=True):
         rows = np.concatenate([y[:, None].astype(np.uint8), p.transpose(0, 3, 1, 2).reshape(10_000, 3072)], axis=1)
         rows.tofile(folder / "cifar-10-batches-bin" / f"{part}.bin")
 
 
 def write_python(folder, pixels, labels):
     (folder / "cifar-10-batches-py").mkdir(parents=True)
-    for part, p, y in zip(cifar.PARTS, pixels, labels, strict=True):
+    for part, p, y in zip(cifar.BATCHES, pixels, labels, strict=True):
         batch = {b"data": p.transpose(0, 3, 1, 2).reshape(10_000, 3072), b"labels": y.tolist(), b"batch_label": b"b"}
         (folder / "cifar-10-batches-py" / part).write_bytes(pickle.dumps(batch, protocol=2))
 
 
 def write_sheets(folder, pixels, labels):
     folder.mkdir(parents=True, exist_ok=True)
-    for part, p in zip(cifar.PARTS, pixels, strict=True):
+    for part, p in zip(cifar.BATCHES, pixels, strict=True):
         Image.fromarray(p.reshape(10_000, 1024, 3)).save(folder / f"{part}.png", compress_level=1)
     (folder / "train_lables.json").write_text(json.dumps(labels[:5].ravel().tolist()))
     (folder / "test_lables.json").write_text(json.dumps(labels[5].tolist()))

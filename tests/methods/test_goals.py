@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import unsee
-from unsee.answers.metrics import mask_confidences
+from unsee.answers.rules import mask_confidences
 from unsee.methods.asked import AskedImages
 from unsee.methods.losses import STEEP, Goal, forgetting_loss, forgetting_loss_torch, mask_loss, push_loss
 from unsee.methods.pareto import flattest, front_of

@@ -8,7 +8,7 @@ import pytest
 import unsee
 from tests.test_tuner import FORGET, Answering
 from unsee import InputError, PromptTuner
-from unsee.methods.null_space import NULL_SPACES, directions, remove
+from unsee.methods.null_space import NULL_SPACES, directions, project_out
 from unsee.models.white_box import class_embeddings
 
 
@@ -24,9 +24,9 @@ def test_nothing_is_left_along_the_removed_directions(classifier, centred):
     embeddings, forget = classifier
     basis = directions(embeddings, forget, centred)
     assert np.allclose(basis @ basis.T, np.eye(len(FORGET)))
-    left = remove(embeddings, basis)
+    left = project_out(embeddings, basis)
     assert np.abs(left @ basis.T).max() < 1e-12
-    assert np.allclose(remove(left, basis), left), "once is enough"
+    assert np.allclose(project_out(left, basis), left), "once is enough"
     apart = embeddings[forget] - (embeddings[~forget].mean(axis=0) if centred else 0)
     assert np.abs(left @ apart.T).max() < 1e-12
 
@@ -34,9 +34,9 @@ def test_nothing_is_left_along_the_removed_directions(classifier, centred):
 def test_a_forgotten_name_scores_nothing_or_the_mean_of_the_kept(classifier):
     embeddings, forget = classifier
     images = np.random.default_rng(0).normal(size=(50, embeddings.shape[1]))
-    plain = images @ remove(embeddings, directions(embeddings, forget, centred=False)).T
+    plain = images @ project_out(embeddings, directions(embeddings, forget, centred=False)).T
     assert np.abs(plain[:, forget]).max() < 1e-12
-    centred = images @ remove(embeddings, directions(embeddings, forget, centred=True)).T
+    centred = images @ project_out(embeddings, directions(embeddings, forget, centred=True)).T
     assert np.allclose(centred[:, forget], centred[:, ~forget].mean(axis=1, keepdims=True))
 
 
@@ -44,7 +44,7 @@ def test_projecting_images_or_names_is_the_same(classifier):
     embeddings, forget = classifier
     images = np.random.default_rng(0).normal(size=(50, embeddings.shape[1]))
     basis = directions(embeddings, forget, centred=False)
-    assert np.allclose(remove(images, basis) @ embeddings.T, images @ remove(embeddings, basis).T)
+    assert np.allclose(project_out(images, basis) @ embeddings.T, images @ project_out(embeddings, basis).T)
 
 
 def test_names_that_mean_the_same_take_one_direction():

@@ -9,7 +9,7 @@ import torch
 from tests import tiny
 from unsee.models.fast.clip import load_clip
 from unsee.models.fast.text_tower import causal
-from unsee.models.library.text_towers import Layout, LibraryTower, place_contexts, token_table
+from unsee.models.library.text_towers import LibraryTower, TokenLayout, place_contexts, token_table
 from unsee.models.local import LocalModel
 
 NAMES = ["sea lion", "U.S.", "St. John's", "what?!", "etc...", "(R)", "wow!?."]
@@ -21,7 +21,7 @@ def towers(tmp_path_factory):
     fast = load_clip(str(tiny.write_model(tmp_path_factory.mktemp("model"))))
     theirs = tiny.make_clip()
     place_contexts(token_table(theirs))
-    tower = LibraryTower(theirs, token_table(theirs), Layout(77, 320), "", 4096)
+    tower = LibraryTower(theirs, token_table(theirs), TokenLayout(77, 320), "", 4096)
     return fast, LocalModel("library", tower, fast.tokenizer, fast.encoder, fast.logit_scale)
 
 

@@ -16,7 +16,7 @@ from tests.models.clip_files import clip, openai_names, write_open_clip, write_t
 from tests.models.dual_files import FAMILIES, modern, write
 from unsee.cli import main
 from unsee.models import load_model
-from unsee.models.check.proof import compare, prove
+from unsee.models.check.proof import compare_answers, prove
 from unsee.models.check.reference import open_reference
 
 pytestmark = modern
@@ -78,7 +78,7 @@ def test_a_weight_that_changes_after_loading_is_noticed(altclip, part):
     half = model.tower.model if part == "text" else model.encoder.model
     weight = next(iter(half.parameters())).view(-1)
     weight[-1] += 1e-6 + weight[-1].abs() * 1e-6  # of a token that no prompt uses: it moves no answer
-    found = compare(model, reference)
+    found = compare_answers(model, reference)
     assert not found.passed
     assert len(found.changed) == 1
     if part == "text":
@@ -105,12 +105,12 @@ def test_answers_that_differ_fail(tmp_path):
     model = load_model(tmp_path)
     reference = open_reference(str(tmp_path), model)
     model.logit_scale *= 1.5
-    found = compare(model, reference)
+    found = compare_answers(model, reference)
     assert found.largest > 1e-3
     assert found.changed == ("logit_scale",)
     model.logit_scale /= 1.5
     model.tower.norm[0][0] = float("nan")
-    assert not compare(model, reference).passed
+    assert not compare_answers(model, reference).passed
 
 
 def test_the_command_prints_difference_ratio_and_fingerprint(altclip, tmp_path, capsys):

@@ -19,7 +19,7 @@ import pytest
 
 import unsee
 from tests.serve.servers import ThreadServer
-from unsee.bench.service import Bare, load, measure_load
+from unsee.bench.load import Bare, load, measure_load
 from unsee.cli import cli, main
 from unsee.models.remote.remote_model import image_file
 from unsee.serve.keys import read_keys
@@ -162,11 +162,11 @@ def test_the_bench_serves_loads_and_compares(model, model_folder, tmp_path, monk
         yield server.port, os.getpid()
         server.stop()
 
-    monkeypatch.setattr("unsee.bench.service._service", service)
+    monkeypatch.setattr("unsee.bench.load._service", service)
     found = measure_load(clients=3, seconds=0.3, model=str(model_folder), images=6, threads=1)
     assert (found.clients, found.threads, found.wrong, found.failed) == (3, 1, 0, 0)
     assert found.ratio == pytest.approx(found.throughput / found.bare_throughput)
-    monkeypatch.setattr("unsee.bench.service.measure_load", lambda clients, seconds, say: found)
+    monkeypatch.setattr("unsee.bench.load.measure_load", lambda clients, seconds, say: found)
     assert main(["bench", "--serve", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["requests"] == found.requests
     assert main(["bench", "--serve"]) == 0

@@ -17,7 +17,7 @@ import unsee
 from tests.serve.servers import ProcessServer, ThreadServer
 from unsee.models.remote.remote_model import RemoteModel
 from unsee.models.remote.wire import IDEMPOTENCY_KEY, pack
-from unsee.serve.accounts import Accounts, Answer
+from unsee.serve.accounts import Accounts, ResponseBody
 from unsee.serve.engine import ClassList, Engine, Question, Recent
 from unsee.serve.keys import ANYONE, Client
 from unsee.serve.ledger import Price, ServiceLedger
@@ -117,7 +117,7 @@ def accounts(tmp_path):
 
 async def work():
     await asyncio.sleep(0.02)
-    return Answer(b"answer", "text/plain")
+    return ResponseBody(b"answer", "text/plain")
 
 
 def test_a_key_is_answered_and_charged_once_even_at_the_same_time_and_after_a_restart(accounts):
@@ -149,7 +149,7 @@ def test_what_fails_costs_nothing_and_what_is_late_is_charged_when_it_is_there(a
 
     async def late():
         await asyncio.sleep(0.2)
-        return Answer(b"late", "text/plain")
+        return ResponseBody(b"late", "text/plain")
 
     async def ask(found):
         with pytest.raises(RuntimeError):
@@ -169,7 +169,7 @@ def test_requests_at_the_same_time_cannot_pass_the_budget_together(accounts):
     async def ask(found):
         each = [found.answer_once(client, f"k{i}", b"q", Price(1, 0), work) for i in range(8)]
         done = await asyncio.gather(*each, return_exceptions=True)
-        return sum(isinstance(one, Answer) for one in done), found.usage(client)["spent"]["candidates"]
+        return sum(isinstance(one, ResponseBody) for one in done), found.usage(client)["spent"]["candidates"]
 
     assert accounts(ask) == (3, 3)
 

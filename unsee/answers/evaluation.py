@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsee.answers.metrics import entropy, label_mask_answers, per_class_accuracy, scores, top_classes
-from unsee.answers.rules import serve
+from unsee.answers.metrics import entropy, per_class_accuracy, scores, top_classes
+from unsee.answers.rules import label_mask_answers, serve
 from unsee.errors import InputError
 from unsee.types import Doubles, Floats, Ints, Mask, Scores
 
@@ -63,7 +63,7 @@ class Evaluation:
 def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, rule: str = "as-is") -> Evaluation:
     """Scores of confidences (n, C) under the plain prompt, if there are any, and under the tuned one.
 
-    rule: what is done to answers under the tuned one before they leave; scored apart, because striking names alone
+    rule: what is done to answers under the tuned one before they leave; scored apart, because removing names alone
     makes every answer to a forgotten image wrong.
     """
     if len(labels) == 0:

@@ -30,22 +30,6 @@ def top_classes(confidences: Floats) -> Ints:
     return top
 
 
-def label_mask_answers(confidences: Floats, forget: Mask) -> Ints:
-    """The top class among the names that are kept: forgetting without tuning. (n, c) -> (n,)."""
-    kept = np.where(forget, -np.inf, confidences)
-    top: Ints = kept.argmax(axis=-1)
-    return top
-
-
-def mask_confidences(confidences: Floats, forget: Mask) -> Floats:
-    """Forgotten names dropped from the label list, the rest made to sum to 1 again. (n, c) -> (n, c)."""
-    kept = np.where(forget, 0, confidences).astype(np.float64)
-    total = kept.sum(axis=1, keepdims=True)
-    rest = ~forget / max(1, int((~forget).sum()))  # where nothing is left of an answer: all kept names alike
-    found: Floats = np.where(total > 0, kept / np.maximum(total, 1e-300), rest).astype(np.float32)
-    return found
-
-
 def per_class_accuracy(answers: Ints, labels: Ints, classes: int) -> Doubles:
     """Share of each class's images answered right; NaN for a class without images. -> (classes,)."""
     count = np.bincount(labels, minlength=classes).astype(np.float64)

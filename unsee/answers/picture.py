@@ -10,8 +10,8 @@ from unsee.data.images import Images, as_rgb
 from unsee.types import Mask
 
 CELL, IMAGE, LINE = 124, 104, 17
-HEAD, FOOT = 62, 28
-INK, GREY, FORGET, KEEP = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # told apart by colour-blind readers too
+HEADING, FOOT = 62, 28
+DARK, PALE, RUST, NAVY = "#1a1a1a", "#6b6b6b", "#b34700", "#00509e"  # colour-blind readers can tell them apart
 
 
 def before_after(images: Images, found: Evaluation, forget: Mask, columns: int = 10, rows: int = 3) -> Image.Image:
@@ -26,23 +26,23 @@ def before_after(images: Images, found: Evaluation, forget: Mask, columns: int =
     share = max(1, min(len(gone), columns - min(len(kept), columns // 2)))
     classes = [*gone[:share], *kept[: columns - share]]
     cell_height = IMAGE + 2 * LINE + 12
-    picture = Image.new("RGB", (CELL * len(classes) + 12, HEAD + rows * cell_height + FOOT), "white")
+    picture = Image.new("RGB", (CELL * len(classes) + 12, HEADING + rows * cell_height + FOOT), "white")
     draw = ImageDraw.Draw(picture)
     for column, label in enumerate(classes):
         x = 12 + column * CELL
-        colour = FORGET if forget[label] else KEEP
+        colour = RUST if forget[label] else NAVY
         _text(draw, (x, 8), "forget" if forget[label] else "keep", 13, colour)
-        _text(draw, (x, 24), images.class_names[label], 16, INK, CELL - 8)
-        draw.rectangle((x, HEAD - 14, x + IMAGE - 1, HEAD - 10), fill=colour)
+        _text(draw, (x, 24), images.class_names[label], 16, DARK, CELL - 8)
+        draw.rectangle((x, HEADING - 14, x + IMAGE - 1, HEADING - 10), fill=colour)
         for row, number in enumerate(_spread(np.flatnonzero(images.labels == label), rows)):
-            y = HEAD + row * cell_height
+            y = HEADING + row * cell_height
             picture.paste(_thumbnail(images.read(int(number))), (x, y))
             if found.answers_before is not None and found.sure_before is not None:
-                _answer(draw, (x, y + IMAGE + 2), images, found.answers_before[number], found.sure_before[number], GREY)
+                _answer(draw, (x, y + IMAGE + 2), images, found.answers_before[number], found.sure_before[number], PALE)
             top = y + IMAGE + 2 + LINE
             recognised = bool(found.answers_after[number] == label)
             _mark(draw, x + 1, top + 2, recognised != bool(forget[label]))
-            _answer(draw, (x, top), images, found.answers_after[number], found.sure_after[number], INK)
+            _answer(draw, (x, top), images, found.answers_after[number], found.sure_after[number], DARK)
     _legend(draw, picture.size[1] - FOOT + 6, found.answers_before is not None)
     return picture
 
@@ -55,11 +55,11 @@ def _answer(
 
 
 def _legend(draw: ImageDraw.ImageDraw, y: int, plain: bool) -> None:
-    _text(draw, (12, y), "grey: plain prompt   black: tuned prompt" if plain else "black: tuned prompt", 12, GREY)
+    _text(draw, (12, y), "grey: plain prompt   black: tuned prompt" if plain else "black: tuned prompt", 12, PALE)
     _mark(draw, 262, y + 2, True)
-    _text(draw, (276, y), "as wanted", 12, GREY)
+    _text(draw, (276, y), "as wanted", 12, PALE)
     _mark(draw, 346, y + 2, False)
-    _text(draw, (360, y), "not", 12, GREY)
+    _text(draw, (360, y), "not", 12, PALE)
 
 
 def _thumbnail(image: Image.Image) -> Image.Image:
@@ -72,10 +72,10 @@ def _thumbnail(image: Image.Image) -> Image.Image:
 def _mark(draw: ImageDraw.ImageDraw, x: int, y: int, wanted: bool) -> None:
     """A tick or a cross, drawn: not every font has them."""
     if wanted:
-        draw.line((x, y + 6, x + 4, y + 10, x + 10, y + 1), fill=KEEP, width=2)
+        draw.line((x, y + 6, x + 4, y + 10, x + 10, y + 1), fill=NAVY, width=2)
     else:
-        draw.line((x + 1, y + 1, x + 9, y + 10), fill=FORGET, width=2)
-        draw.line((x + 1, y + 10, x + 9, y + 1), fill=FORGET, width=2)
+        draw.line((x + 1, y + 1, x + 9, y + 10), fill=RUST, width=2)
+        draw.line((x + 1, y + 10, x + 9, y + 1), fill=RUST, width=2)
 
 
 def _text(

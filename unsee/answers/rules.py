@@ -1,4 +1,4 @@
-"""What a provider can do to answers before they leave: fewer digits, the top label alone, a mask, a gate.
+"""Every rule on answers, in one dict: what a provider can do to them before they leave, and methods without tuning.
 
 Each rule takes confidences (n, C) and which names are on its list (C,), and gives what a caller sees. Whatever the
 number of names, every rule keeps three promises. Rows sum to 1. A name with a higher confidence is never served with a
@@ -10,17 +10,48 @@ served with a higher top confidence, so an uninformative answer stays one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from unsee.answers.metrics import mask_confidences, top_classes
+from unsee.answers.metrics import top_classes
 from unsee.seeds import stream
-from unsee.types import Floats, Mask
+from unsee.types import Floats, Ints, Mask
 
 TEMPERATURE = 10.0  # of suspect answers
 LEAD = 1e-6  # of the top name among equals, as a list of answers has an order
 BARELY = 1e-4  # by which one name of a gated answer leads, as a share of its confidence
-Rule = Callable[[Floats, Mask, np.random.Generator], Floats]
+Apply = Callable[[Floats, Mask, np.random.Generator], Floats]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule on answers, and a line about it."""
+
+    apply: Apply
+    about: str
+    for_prompts: bool = True  # a prompt can carry it (`--serve`); the others are methods of their own
+    removes_names: bool = False  # no listed name can be the answer
+
+    def __call__(self, p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
+        """What a caller sees of these answers. (n, C) -> (n, C)."""
+        return self.apply(p, listed, rng)
+
+
+def label_mask_answers(confidences: Floats, forget: Mask) -> Ints:
+    """The top class among the names that are kept: forgetting without tuning. (n, c) -> (n,)."""
+    kept = np.where(forget, -np.inf, confidences)
+    top: Ints = kept.argmax(axis=-1)
+    return top
+
+
+def mask_confidences(confidences: Floats, forget: Mask) -> Floats:
+    """Forgotten names dropped from the label list, the rest made to sum to 1 again. (n, c) -> (n, c)."""
+    kept = np.where(forget, 0, confidences).astype(np.float64)
+    total = kept.sum(axis=1, keepdims=True)
+    rest = ~forget / max(1, int((~forget).sum()))  # where nothing is left of an answer: all kept names alike
+    found: Floats = np.where(total > 0, kept / np.maximum(total, 1e-300), rest).astype(np.float32)
+    return found
 
 
 def as_is(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
@@ -87,18 +118,30 @@ def mask_top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
     return top_label(mask(p, listed, rng), listed, rng)
 
 
-SERVING: dict[str, Rule] = {
-    "as-is": as_is,
-    "two-digits": two_digits,
-    "one-digit": one_digit,
-    "top-label": top_label,
-    "mask": mask,
-    "mask-one-digit": mask_one_digit,
-    "mask-top-digit": mask_top_digit,
-    "mask-top-label": mask_top_label,
-    "gate": gate,
-    "temperature": temperature,
+RULES: dict[str, Rule] = {
+    "as-is": Rule(as_is, "all confidences, as the model gives them"),
+    "two-digits": Rule(two_digits, "confidences in steps of 0.01 above an even share"),
+    "one-digit": Rule(one_digit, "confidences in steps of 0.1 above an even share"),
+    "top-label": Rule(top_label, "the top label, no confidences"),
+    "mask": Rule(mask, "forgotten names removed, the rest rescaled to sum to 1", removes_names=True),
+    "mask-one-digit": Rule(mask_one_digit, "forgotten names removed, the rest in steps of 0.1", removes_names=True),
+    "mask-top-digit": Rule(
+        mask_top_digit, "forgotten names removed, the top name in steps of 0.1, all others alike", removes_names=True
+    ),
+    "mask-top-label": Rule(mask_top_label, "the top label among the names that are kept", removes_names=True),
+    "gate": Rule(gate, "an answer with a forgotten name on top made uniform"),
+    "temperature": Rule(temperature, "an answer with a forgotten name on top flattened"),
+    "zero-shot": Rule(as_is, "the plain prompt, nothing tuned", for_prompts=False),
+    "label-mask": Rule(
+        mask, "forgotten names removed from the plain prompt's label list", for_prompts=False, removes_names=True
+    ),
+    "uniform-gate": Rule(gate, "a gate on the plain prompt's answers", for_prompts=False),
 }
+
+
+def rules_for_prompts() -> dict[str, Rule]:
+    """The rules that a prompt can carry, by name."""
+    return {name: rule for name, rule in RULES.items() if rule.for_prompts}
 
 
 def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
@@ -107,15 +150,15 @@ def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
     What is left to chance hangs on the row, and on what the answers are about: a name for images that are asked one
     by one, which would all be row 0.
     """
-    return SERVING[rule](p, listed, stream(0, f"serve{about}"))
+    return RULES[rule](p, listed, stream(0, f"serve{about}"))
 
 
 def _in_steps(p: Floats, removed: Mask, step: float, top_only: bool = False, lead: float = LEAD) -> Floats:
     """Confidences by how many steps they are above an even share of the names that are left; the others share evenly.
 
     Steps are counted from the even share, not from 0: one decimal digit of a flat answer over a hundred names is 0 for
-    all of them, and over twenty names 0 for some and 0.1 for others. A step is served as its middle. Names are told
-    from the top down, as long as they sum to at most 1, so what is served of the top name depends on nothing else.
+    all of them, and over twenty names 0 for some and 0.1 for others. The middle of a step is served. Names get
+    their steps from the top down, while these sum to at most 1, so that of the top name depends on nothing else.
     """
     names = int((~removed).sum())
     even = 1 / names
@@ -124,10 +167,10 @@ def _in_steps(p: Floats, removed: Mask, step: float, top_only: bool = False, lea
     steps = np.floor(above / step + 0.5)
     middle = step * (steps - 0.5 + np.minimum(steps + 0.5, (1 - even) / step)) / 2  # the last step ends at 1
     level = even + np.where(steps > 0, middle, 0.0)
-    told = (steps > 0) & (level.cumsum(axis=1) <= 1 + 1e-9)
-    told[:, 1 if top_only else names :] = False
-    left = np.maximum(0.0, 1 - np.where(told, level, 0.0).sum(axis=1))
-    served = np.where(told, level, (left / np.maximum(1, names - told.sum(axis=1)))[:, None])
+    stepped = (steps > 0) & (level.cumsum(axis=1) <= 1 + 1e-9)
+    stepped[:, 1 if top_only else names :] = False
+    left = np.maximum(0.0, 1 - np.where(stepped, level, 0.0).sum(axis=1))
+    served = np.where(stepped, level, (left / np.maximum(1, names - stepped.sum(axis=1)))[:, None])
     served[:, names:] = 0.0
     served[:, 0] += lead
     found = np.empty_like(served)

@@ -1,34 +1,34 @@
-"""The cells of tables: numbers, and names of rules."""
+"""Figures as text, for tables and findings: a value with its interval, a dash where there is none."""
 
 from __future__ import annotations
 
 from unsee.runs.records import EstimateRecord
 
 
-def cell(found: EstimateRecord | None, as_percent: bool = True) -> str:
-    """The measure and its interval."""
+def show_share(found: EstimateRecord | None, digits: int = 1) -> str:
+    """A share with its interval, in percent."""
     if found is None:
         return "–"
-    if as_percent:
-        return f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f})"
-    return f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
+    return f"{100 * found.value:.{digits}f} % ({100 * found.low:.{digits}f}–{100 * found.high:.{digits}f})"
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """The value with so many digits."""
+def show_number(found: EstimateRecord | None, unit: str = "") -> str:
+    """An AUROC, an entropy or another number with its interval."""
+    return "–" if found is None else f"{found.value:.2f}{unit} ({found.low:.2f}–{found.high:.2f})"
+
+
+def show_value(value: float | None, digits: int = 2) -> str:
+    """A number without an interval."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def percent(share: float | None) -> str:
-    """The share in per cent."""
-    return "–" if share is None else f"{100 * share:.1f} %"
-
-
-def points(change: EstimateRecord | None) -> str:
-    """A change of a share, in points."""
-    return "–" if change is None else f"{100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+def show_change(change: EstimateRecord | None, words: str = "") -> str:
+    """A change of a share with its interval, in points."""
+    if change is None:
+        return "–"
+    return f"{100 * change.value:+.1f}{words} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
 
 
 def rule_name(name: str, served: str) -> str:
-    """A serving rule, with a note where it is the one that the run carries, or none."""
+    """A rule on answers, with a note if the run carries it, or if it is none."""
     return name + (" (as served)" if name == served else " (prompt alone)" if name == "as-is" else "")

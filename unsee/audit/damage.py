@@ -9,15 +9,22 @@ import numpy as np
 
 from unsee.answers.intervals import Estimate, paired_difference, share_of
 from unsee.answers.metrics import top_classes
-from unsee.audit.answers import estimate
+from unsee.audit.asking import AskedAgain, AskedOthers
 from unsee.audit.attack_records import Change, Fragility, NearDamage
-from unsee.audit.robustness import AskedAgain, AskedOthers
+from unsee.audit.case import Case
+from unsee.audit.cells import show_change, show_share
+from unsee.audit.evidence import MARGIN, first_few, judge_loss, make_finding
+from unsee.audit.part import Part
+from unsee.audit.record import AuditRecord, estimate
 from unsee.audit.subject import Subject
 from unsee.data.class_names import plain
 from unsee.errors import InputError
 from unsee.models.black_box import bind
-from unsee.runs.records import EstimateRecord
+from unsee.runs.records import EstimateRecord, Finding
+from unsee.text_table import TextTable
 from unsee.types import Floats, Ints, Mask
+
+KEPT_HEADER = ("classes to keep", "images", "before", "as served")
 
 
 def nearest_kept(plain_confidences: Floats, labels: Ints, forget: Mask) -> dict[int, int]:
@@ -142,3 +149,98 @@ def _apart(first: Estimate, second: Estimate) -> Estimate:
     low = math.hypot(first.value - first.low, second.high - second.value)
     high = math.hypot(first.high - first.value, second.value - second.low)
     return Estimate(value, value - low, value + high)
+
+
+def _near_kept(case: Case) -> NearDamage | None:
+    if case.before is None:
+        return None
+    subject = case.subject
+    return kept_damage(case.before, case.after, case.test.labels, subject.forget, subject.data.class_names)
+
+
+def _near_others(case: Case) -> NearDamage | None:
+    return None if case.others is None or case.before is None else sibling_damage(case.subject, case.others)
+
+
+def _near_table(damage: NearDamage | None, where: str) -> list[TextTable]:
+    """Accuracy near the forgotten classes and far from them."""
+    if damage is None:
+        return []
+    near = ", ".join(dict.fromkeys(damage.nearest.values()))
+    rows = [
+        (name, str(change.images), show_share(change.before), show_share(change.after))
+        for name, change in (
+            (f"{where}, nearest to the forgotten: {near}", damage.near),
+            (f"{where}, the others", damage.far),
+        )
+    ]
+    return [
+        TextTable(KEPT_HEADER, [*rows, ("  lost near minus lost far, points", "", "", show_change(damage.difference))])
+    ]
+
+
+def _near_findings(damage: NearDamage | None, name: str) -> list[Finding]:
+    if damage is None or damage.difference is None:
+        return []
+    mark = judge_loss(damage.difference)
+    words = {
+        "ok": f"{name} lose no more accuracy than the others",
+        "damage": f"{name} lose more accuracy than the others",
+        "unclear": f"too few images to tell whether {name} lose more accuracy than the others",
+    }
+    near = first_few(list(dict.fromkeys(damage.nearest.values())))
+    evidence = f"{show_change(damage.difference, ' points more')}; near: {near}"
+    return [make_finding(mark, words[mark], f"{evidence}; up to {100 * MARGIN:.0f} points counts as no more")]
+
+
+def _fragile_table(found: AuditRecord) -> list[TextTable]:
+    """How easily kept images are lost, whatever was forgotten."""
+    fragile = found.fragility
+    if fragile is None:
+        return []
+    name = f"kept, recognised, lost in one of {fragile.views} views"
+    images = f"{fragile.images_before}, {fragile.images_after}"
+    return [TextTable(KEPT_HEADER, [(name, images, show_share(fragile.before), show_share(fragile.after))])]
+
+
+def _fragile_findings(found: AuditRecord) -> list[Finding]:
+    """Whether kept classes are lost more easily than before: the control for what views do to forgotten ones."""
+    fragile = found.fragility
+    if fragile is None or fragile.after is None or fragile.before is None or fragile.difference is None:
+        return []
+    mark = judge_loss(fragile.difference)
+    words = {
+        "ok": "kept images are no more fragile than before",
+        "damage": "kept images are more fragile than before",
+        "unclear": "too few images to tell whether kept images are more fragile than before",
+    }
+    now, then = show_share(fragile.after, 0), show_share(fragile.before, 0)
+    lost = f"{now} are lost in one of {fragile.views} views, before {then}"
+    evidence = f"{lost}; of the same images {show_change(fragile.difference, ' points more')}"
+    return [make_finding(mark, words[mark], evidence)]
+
+
+NEAR_KEPT = Part(
+    _near_kept,
+    lambda found: _near_table(found.near_kept, "kept"),
+    lambda found: _near_findings(found.near_kept, "kept classes near the forgotten ones"),
+    field="near_kept",
+    when="always",
+    access=False,
+)
+NEAR_OTHERS = Part(
+    _near_others,
+    lambda found: _near_table(found.near_others, "other data"),
+    lambda found: _near_findings(found.near_others, "other classes near the forgotten ones"),
+    field="near_others",
+    when="always",
+    access=False,
+)
+FRAGILE = Part(
+    lambda case: fragility(case.asked, case.subject.forget),
+    _fragile_table,
+    _fragile_findings,
+    field="fragility",
+    when="always",
+    access=False,
+)

@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from unsee.answers.intervals import Estimate, images_needed
+from unsee.answers.rules import RULES
+from unsee.audit.cells import show_change
 from unsee.audit.record import AuditRecord
 from unsee.methods.registry import METHODS
 from unsee.runs.records import EstimateRecord, Finding
+from unsee.text_table import percent
 
 MARGIN = 0.05
 """Five points above chance count as near it, for shares and AUROCs alike; of bits, 5 % of those that name the class.
 
 Less than five points could not be shown with the images that people have: 0 of 75 leaves 4.9 %.
 """
+ENOUGH = 0.9  # of the old accuracy: so much brings a class back
 SHOWN = 3  # names in one finding
 Mark = Literal["leak", "damage", "unclear", "ok"]
 WORST_FIRST: tuple[Mark, ...] = ("leak", "damage", "unclear", "ok")
@@ -23,6 +27,22 @@ WORST_FIRST: tuple[Mark, ...] = ("leak", "damage", "unclear", "ok")
 def compare_with(ceiling: float, found: EstimateRecord) -> Mark:
     """`ok` if the whole interval is at or below the ceiling, `leak` if all of it is above, `unclear` otherwise."""
     return "ok" if found.high <= ceiling else "leak" if found.low > ceiling else "unclear"
+
+
+def judge_loss(difference: EstimateRecord) -> Mark:
+    """`damage` if more than the margin is lost for sure, `ok` if it cannot be more, `unclear` otherwise."""
+    mark = compare_with(MARGIN, difference)
+    return "damage" if mark == "leak" else mark
+
+
+def judge_change(what: str, change: EstimateRecord, evidence: str) -> Finding:
+    """A finding on a change of accuracy: harmless if no more than the margin can be lost."""
+    verb, size = ("lose" if change.value < 0 else "gain"), f"{abs(100 * change.value):.1f} points"
+    words = f"{what} {verb} {size} of accuracy"
+    mark = judge_loss(mirrored(change, around=0.0))
+    if mark == "unclear":
+        words = f"too few images to tell whether {what} lose more than {100 * MARGIN:.0f} points of accuracy"
+    return make_finding(mark, words, f"change {show_change(change)}; {evidence}")
 
 
 def make_finding(mark: Mark, finding: str, evidence: str) -> Finding:
@@ -46,7 +66,7 @@ def worst_probes(probes: Mapping[int, EstimateRecord | None], ceiling: float) ->
 
 
 def served_and_alone(found: AuditRecord, served: str, alone: str | None) -> str:
-    """What a caller sees beside what the prompt alone gives; of a method without a prompt, what a caller sees."""
+    """A figure as served beside that of the prompt alone; for a method without a prompt, as served only."""
     if not METHODS[found.method].tunes_prompt:
         return f"{served} as served"
     if found.serve == "as-is" or alone is None:
@@ -54,8 +74,16 @@ def served_and_alone(found: AuditRecord, served: str, alone: str | None) -> str:
     return f"{served} as served ({found.serve}), {alone} prompt alone"
 
 
+def by_construction(found: AuditRecord, mark: Mark) -> str:
+    """A note where a finding must be `ok`: a name that the rule removes cannot be answered, whatever was tuned."""
+    rule = RULES.get(found.method) or RULES.get(found.serve)
+    if mark != "ok" or rule is None or not rule.removes_names:
+        return ""
+    return "; by construction: the rule removes these names"
+
+
 def how_many_more(mark: Mark, found: EstimateRecord, ceiling: float, images: int) -> str:
-    """How many more images would tell, where these are too few."""
+    """How many more images would be enough, where these are too few."""
     if mark != "unclear":
         return ""
     needed = images_needed(as_estimate(found), ceiling, images)
@@ -64,9 +92,9 @@ def how_many_more(mark: Mark, found: EstimateRecord, ceiling: float, images: int
     return f"; about {max(1, needed - images)} more test images of forgotten classes would do"
 
 
-def near_chance(chance: float) -> str:
+def near_ceiling(chance: float) -> str:
     """Chance, and up to where it is near."""
-    return f"chance {show_percent(chance)}, near it up to {show_percent(chance + MARGIN)}"
+    return f"chance {percent(chance, 0)}, near it up to {percent(chance + MARGIN, 0)}"
 
 
 def as_estimate(found: EstimateRecord) -> Estimate:
@@ -74,14 +102,14 @@ def as_estimate(found: EstimateRecord) -> Estimate:
     return Estimate(found.value, found.low, found.high)
 
 
-def mirrored(found: EstimateRecord) -> EstimateRecord:
-    """The same AUROC with the two sides swapped."""
-    return EstimateRecord(value=1 - found.value, low=1 - found.high, high=1 - found.low)
+def mirrored(found: EstimateRecord, around: float = 0.5) -> EstimateRecord:
+    """The same on the other side: an AUROC with the two sides swapped, or around 0 a loss instead of a gain."""
+    return EstimateRecord(value=2 * around - found.value, low=2 * around - found.high, high=2 * around - found.low)
 
 
-def first_few(told: Sequence[str]) -> str:
+def first_few(names: Sequence[str]) -> str:
     """The first of these, and how many more there are."""
-    return ", ".join(told[:SHOWN]) + (f" and {len(told) - SHOWN} more" if len(told) > SHOWN else "")
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def count_of(n: int, what: str) -> str:
@@ -92,18 +120,3 @@ def count_of(n: int, what: str) -> str:
 def image_word(n: int) -> str:
     """One image, two images."""
     return "image" if n == 1 else "images"
-
-
-def show_share(found: EstimateRecord) -> str:
-    """A share with its interval, in percent."""
-    return f"{100 * found.value:.0f} % ({100 * found.low:.0f}–{100 * found.high:.0f})"
-
-
-def show_auroc(found: EstimateRecord) -> str:
-    """An AUROC with its interval."""
-    return f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
-
-
-def show_percent(share: float) -> str:
-    """A share in percent."""
-    return f"{100 * share:.0f} %"

@@ -67,7 +67,7 @@ def read_names_file(path: Path) -> dict[str, tuple[str, ...]]:
 def rounds(class_names: Sequence[str], forget: Sequence[str], other_names: OtherNames) -> list[dict[str, str]]:
     """Which forgotten class is asked for under which other name: in each round at most one name per class.
 
-    A name that some class already has is left out: answers could not be told apart.
+    A name that some class already has is left out: it would be on the label list twice.
     """
     taken = {plain(name).lower() for name in class_names}
     left = {name: [o for o in other_names.get(name, ()) if plain(o).lower() not in taken] for name in forget}

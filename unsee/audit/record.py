@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, JsonValue
 
+from unsee.answers.intervals import Estimate
 from unsee.audit.attack_records import Fragility, NearDamage, Rebuilt, WorstCase
 from unsee.runs.folder import AUDIT
 from unsee.runs.records import AuditSummary, EstimateRecord, Finding, Record, read_record
 from unsee.types import Scores
 
 VERSION = 2  # of the measures; audits of an earlier one have other intervals, and are made again where one is asked for
+R = TypeVar("R", bound=Record)
 Eligibility = Literal["known", "never known", "too few images"]
 
 
@@ -47,9 +50,9 @@ class Answers(Record):
     largest_share: EstimateRecord | None  # of forgotten images that land on one class
     lands_on: str | None
     mutual_information: EstimateRecord | None  # bits that the top label leaks about which forgotten class it is
-    auroc_confidence: EstimateRecord | None  # forgotten images told from kept ones: low confidence
-    auroc_entropy: EstimateRecord | None  # high entropy
-    auroc_probe: EstimateRecord | None  # logistic probe on all confidences
+    auroc_confidence: EstimateRecord | None  # of detecting forgotten images among kept ones: by low confidence
+    auroc_entropy: EstimateRecord | None  # by high entropy
+    auroc_probe: EstimateRecord | None  # by a logistic probe on all confidences
     probe: dict[int, EstimateRecord | None]  # by shots: forgotten class recovered on held-out images
     prototype: dict[int, EstimateRecord | None] = Field(default_factory=dict)  # the same by the nearest class mean
     accuracy_kept: EstimateRecord | None
@@ -59,11 +62,11 @@ class Answers(Record):
 
 
 class Membership(Record):
-    """AUROC of telling tuning shots from other images of their classes by the confidence in the true class."""
+    """AUROC of detecting tuning shots among other images of their classes by the confidence in the true class."""
 
     forgotten: EstimateRecord | None
     kept: EstimateRecord | None
-    others: str  # which images the shots were told from
+    others: str  # which images the shots were compared with
     forgotten_shots: int = 0
     kept_shots: int = 0
 
@@ -150,12 +153,17 @@ class AuditRecord(Record):
     near_others: NearDamage | None = None  # classes of other data nearest to them
     fragility: Fragility | None = None
     rebuilt: Rebuilt | None = None
+    more: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)  # parts without a field of their own, by name
     not_audited: tuple[str, ...] = ()  # parts that this method or model does not allow, and why
     change_kept: EstimateRecord | None = None  # accuracy on kept images, after minus before
     findings: tuple[Finding, ...] = ()  # the verdict, worst first
     verdict: tuple[str, ...] = ()  # the same as sentences
     image_queries: int = 0  # that the audit itself asked
     seconds: float = 0.0
+
+    def part(self, name: str, record: type[R]) -> R | None:
+        """A part that has no field of its own, as its record; None if it was not audited."""
+        return record.model_validate(self.more[name]) if name in self.more else None
 
     def summary(self) -> AuditSummary:
         """The few figures that `result.json` and comparisons show."""
@@ -172,6 +180,13 @@ class AuditRecord(Record):
             verdict=self.verdict,
             findings=self.findings,
         )
+
+
+def estimate(found: Estimate | None) -> EstimateRecord | None:
+    """A measure as a record; None without images."""
+    if found is None or np.isnan([found.value, found.low, found.high]).any():
+        return None
+    return EstimateRecord(value=found.value, low=found.low, high=found.high)
 
 
 def read_audit(run: str | Path) -> AuditRecord | None:

@@ -14,31 +14,42 @@ from unsee import methods
 from unsee.answers.intervals import wilson
 from unsee.answers.metrics import per_class_accuracy, top_classes
 from unsee.answers.rules import serve
-from unsee.audit.answers import estimate
-from unsee.audit.record import Relearned
+from unsee.audit.cells import show_share
+from unsee.audit.evidence import (
+    ENOUGH,
+    MARGIN,
+    by_construction,
+    compare_with,
+    how_many_more,
+    image_word,
+    make_finding,
+    near_ceiling,
+    worst_of,
+)
+from unsee.audit.part import Part
+from unsee.audit.record import AuditRecord, Relearned, estimate
 from unsee.audit.subject import Subject
 from unsee.data.images import Images
 from unsee.data.splits import few_shot_split
 from unsee.errors import InputError
 from unsee.methods.fitted import Fitted, TunedContexts
-from unsee.methods.recorder import Recorder, Say
-from unsee.methods.rules import RULES, FixedRule
+from unsee.methods.recorder import Recorder
 from unsee.methods.task import Task, make_task
+from unsee.methods.untuned import FixedRule
 from unsee.models.black_box import BlackBox, bind
-from unsee.seeds import stream
+from unsee.runs.records import Finding
 from unsee.settings import Value
-from unsee.types import Doubles, Floats
+from unsee.types import Doubles, Floats, Say
 
-SHOTS = (1, 2, 4, 8, 16)
-ENOUGH = 0.9  # of the old accuracy
-STEPS = 100  # of CoOp
+RELEARN_SHOTS = (1, 2, 4, 8, 16)
+RELEARN_STEPS = 100  # of CoOp
 ITERATIONS = 100  # of LCS, with 20 candidates each
 # All shots in every step, whatever the run's preset: audits of runs under different presets must be the same attack.
 _BY_GRADIENTS: dict[str, Value] = {"rate": 0.3, "rate_unit": "token-std", "optimizer": "adam", "batch": 0, "views": 0}
 
 
 def relearn(
-    subject: Subject, images: Images, shots: tuple[int, ...] = SHOTS, say: Say = lambda text: None
+    subject: Subject, images: Images, shots: tuple[int, ...] = RELEARN_SHOTS, say: Say = lambda text: None
 ) -> Relearned:
     """Accuracy of a fresh prompt on these images of forgotten classes, by shots; stops once all are back."""
     model = _served_model(subject)
@@ -101,7 +112,7 @@ def _task(subject: Subject, model: BlackBox, shots: int) -> Task:
 
     given: dict[str, Value] = {"shots": shots, "forget_weight": 0.0, "merit": "acc_mem", "origin": "mean"}
     local = isinstance(model, LocalModel)
-    given |= _BY_GRADIENTS | {"iterations": STEPS} if local else {"iterations": ITERATIONS}
+    given |= _BY_GRADIENTS | {"iterations": RELEARN_STEPS} if local else {"iterations": ITERATIONS}
     own = subject.task.settings
     method = "coop-memorize" if local else "lcs"
     made = make_task(model, subject.data, subject.task.forgotten, method, own.preset, own.seed, given)
@@ -116,5 +127,47 @@ def _accuracy(subject: Subject, model: BlackBox, fitted: Fitted, images: Images)
     if isinstance(subject.fitted, TunedContexts):
         p = serve(p, subject.forget, subject.fitted.rule)
     elif isinstance(subject.fitted, FixedRule):
-        p = RULES[subject.task.settings.method](p, subject.forget, stream(subject.seed, "gate"))
+        p = subject.fitted.apply(p)
     return per_class_accuracy(top_classes(p), images.labels, len(subject.forget))
+
+
+def _line(found: AuditRecord) -> list[str]:
+    if found.relearned is None:
+        return []
+    shares = ", ".join(f"{k}: {show_share(share)}" for k, share in found.relearned.recognised.items())
+    return [f"relearned by {found.relearned.method}, accuracy by labelled images per class: {shares}"]
+
+
+def _findings(found: AuditRecord) -> list[Finding]:
+    again = found.relearned
+    if again is None or not again.recognised:
+        return []
+    ceiling = found.chance + MARGIN
+    mark = worst_of([compare_with(ceiling, share) for share in again.recognised.values()])
+    shots = min(k for k, share in again.recognised.items() if compare_with(ceiling, share) == mark)
+    if mark == "ok":
+        shots = max(again.recognised)
+    images = f"{shots} labelled {image_word(shots)} per class"
+    words = {
+        "ok": f"a fresh prompt tuned with {images} does not bring the classes back",
+        "leak": f"a fresh prompt tuned with {images} brings classes back",
+        "unclear": f"too few images to tell whether a fresh prompt tuned with {images} brings classes back",
+    }
+    old = (
+        ""
+        if again.shots is None
+        else f"; 90 % of the old accuracy with {again.shots} {image_word(again.shots)} per class"
+    )
+    more = how_many_more(mark, again.recognised[shots], ceiling, again.images) + by_construction(found, mark)
+    evidence = f"accuracy as served {show_share(again.recognised[shots], 0)}{old}; {near_ceiling(found.chance)}{more}"
+    return [make_finding(mark, words[mark], evidence)]
+
+
+RELEARNING = Part(
+    lambda case: relearn(case.subject, case.few, say=case.say),
+    _line,
+    _findings,
+    field="relearned",
+    when="on request",
+    access=False,
+)

@@ -12,9 +12,9 @@ import numpy as np
 from unsee.seeds import stream
 from unsee.types import Doubles
 
-STRENGTHS = np.logspace(-9, 3, 13)  # as a share of the inputs' mean squared length
-COLUMNS = 32  # of targets, enough to choose a strength by
-SHARE = 0.999  # of the variance that the dimensions counted by `effective_rank` hold
+PENALTIES = np.logspace(-9, 3, 13)  # as a share of the inputs' mean squared length
+SKETCHED = 32  # of targets, enough to choose a strength by
+VARIANCE_SHARE = 0.999  # of the variance that the dimensions counted by `effective_rank` hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,17 +55,17 @@ def ridge(given: Kernels, *targets: Doubles) -> list[Doubles]:
     projected, found = use @ vectors, []
     for target, mean in zip(targets, means, strict=True):
         turned, short = vectors.T @ (target - mean), _sketch(target - mean)
-        errors = [_left_out(values, vectors, vectors.T @ short, short, scale * strength) for strength in STRENGTHS]
-        best = scale * STRENGTHS[int(np.argmin(errors))]
+        errors = [_left_out(values, vectors, vectors.T @ short, short, scale * strength) for strength in PENALTIES]
+        best = scale * PENALTIES[int(np.argmin(errors))]
         found.append(projected @ (turned / (values + best)[:, None]) + mean)
     return found
 
 
 def _sketch(target: Doubles) -> Doubles:
     """Random mixtures of the columns where there are many: their error is that of all columns, on average."""
-    if target.shape[1] <= COLUMNS:
+    if target.shape[1] <= SKETCHED:
         return target
-    mixed: Doubles = target @ stream(0, "sketch").standard_normal((target.shape[1], COLUMNS))
+    mixed: Doubles = target @ stream(0, "sketch").standard_normal((target.shape[1], SKETCHED))
     return mixed
 
 
@@ -86,7 +86,7 @@ def explained(predicted: Doubles, true: Doubles) -> float:
     return 1 - float(((true - predicted) ** 2).sum()) / total if total else np.nan
 
 
-def effective_rank(inputs: Doubles, share: float = SHARE) -> int:
+def effective_rank(inputs: Doubles, share: float = VARIANCE_SHARE) -> int:
     """How many dimensions hold this share of the variance. inputs (n, d)."""
     centred = inputs - inputs.mean(axis=0)
     small = centred @ centred.T if len(centred) < centred.shape[1] else centred.T @ centred

@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from unsee.audit.cells import rule_name, show_value
 from unsee.audit.record import AuditRecord
 from unsee.runs.records import AuditSummary, EstimateRecord
-from unsee.text_table import TextTable
+from unsee.text_table import TextTable, percent
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def summarize_audits(name: str, found: Sequence[AuditSummary]) -> AuditRow:
 
 @dataclass(frozen=True)
 class ServedRow:
-    """One method under one serving rule, means over its runs; None where no run has the figure."""
+    """One method under one rule, means over its runs; None where no run has the figure."""
 
     name: str
     rule: str
@@ -76,74 +77,77 @@ class ServedRow:
 
 
 def summarize_served(name: str, found: Sequence[AuditRecord]) -> list[ServedRow]:
-    """A row for each serving rule."""
+    """A row for each rule."""
 
     def mean(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
         return statistics.fmean(known) if known else None
 
-    rows = []
-    for rule in found[0].serving:
+    def row(rule: str) -> ServedRow:
         served = [each.serving[rule] for each in found]
-        rows.append(
-            ServedRow(
-                name=name,
-                rule=rule,
-                runs=len(served),
-                h=statistics.fmean(each.scores.h for each in served),
-                err_for=statistics.fmean(each.scores.err_for for each in served),
-                acc_mem=statistics.fmean(each.scores.acc_mem for each in served),
-                entropy=mean([each.entropy for each in served]),
-                mutual_information=mean([each.mutual_information for each in served]),
-                probe=mean([each.probe[max(each.probe)] for each in served]),
-                auroc=mean([each.auroc_probe for each in served]),
-            )
+        return ServedRow(
+            name=name,
+            rule=rule,
+            runs=len(served),
+            h=statistics.fmean(each.scores.h for each in served),
+            err_for=statistics.fmean(each.scores.err_for for each in served),
+            acc_mem=statistics.fmean(each.scores.acc_mem for each in served),
+            entropy=mean([each.entropy for each in served]),
+            mutual_information=mean([each.mutual_information for each in served]),
+            probe=mean([each.probe[max(each.probe)] for each in served if each.probe]),
+            auroc=mean([each.auroc_probe for each in served]),
         )
-    return rows
+
+    return [row(rule) for rule in found[0].serving]
+
+
+SERVED_HEADER = ("rule", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe, %", "AUROC")
 
 
 def served_table(rows: Sequence[ServedRow], title: str = "") -> TextTable:
-    """One line per method and serving rule, in percent where that is a share."""
-    header = ("", "served as", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe, %", "AUROC")
-    cells = [
-        [
-            row.name,
-            row.rule,
-            *(f"{100 * share:.2f}" for share in (row.h, row.err_for, row.acc_mem)),
-            _cell(row.entropy),
-            _cell(row.mutual_information),
-            _cell(row.probe, 100, 1),
-            _cell(row.auroc),
-        ]
-        for row in rows
+    """One line per method and rule, in percent where that is a share."""
+    return TextTable(("", *SERVED_HEADER), [[row.name, row.rule, *_figures(row)] for row in rows], title)
+
+
+def rules_table(found: AuditRecord, title: str = "") -> TextTable:
+    """One run's answers under each rule: as served, prompt alone, and under rules that a provider could add."""
+    rows = summarize_served(found.method, [found])
+    return TextTable(SERVED_HEADER, [[rule_name(row.rule, found.serve), *_figures(row)] for row in rows], title)
+
+
+def _figures(row: ServedRow) -> list[str]:
+    return [
+        *(percent(share, 2, "") for share in (row.h, row.err_for, row.acc_mem)),
+        show_value(row.entropy),
+        show_value(row.mutual_information),
+        percent(row.probe, unit=""),
+        show_value(row.auroc),
     ]
-    return TextTable(header, cells, title)
 
 
 def audits_table(rows: Sequence[AuditRow], title: str = "") -> TextTable:
     """One line per method; shares in percent."""
     shots = sorted({k for row in rows for k in row.probe})
-    header = ("", "runs", "served as", "entropy", "bits of top label", "largest share, %")
+    header = ("", "runs", "rule as served", "entropy", "bits of top label", "largest share, %")
     probes = tuple(f"{k}-shot probe, %" for k in shots)
     cells = [
         [
             row.name,
             str(row.runs),
             row.serve,
-            _cell(row.entropy),
-            _cell(row.mutual_information),
-            _cell(row.largest_share, 100, 1),
-            *(_cell(row.probe.get(k), 100, 1, row.probe_std.get(k, 0) if row.runs > 1 else None) for k in shots),
-            _cell(100 * row.probe_chance, 1, 1),
-            _cell(row.auroc),
-            _cell(row.calibration_error, 1, 3),
+            show_value(row.entropy),
+            show_value(row.mutual_information),
+            percent(row.largest_share, unit=""),
+            *(_spread(row.probe.get(k), row.probe_std.get(k, 0) if row.runs > 1 else None) for k in shots),
+            percent(row.probe_chance, unit=""),
+            show_value(row.auroc),
+            show_value(row.calibration_error, 3),
         ]
         for row in rows
     ]
     return TextTable((*header, *probes, "chance, %", "AUROC", "ECE, kept"), cells, title)
 
 
-def _cell(value: float | None, scale: float = 1, digits: int = 2, spread: float | None = None) -> str:
-    if value is None:
-        return "–"
-    return f"{scale * value:.{digits}f}" + ("" if spread is None else f" ± {scale * spread:.{digits}f}")
+def _spread(share: float | None, spread: float | None) -> str:
+    more = "" if share is None or spread is None else f" ± {percent(spread, unit='')}"
+    return percent(share, unit="") + more

@@ -19,13 +19,12 @@ from unsee.errors import InputError
 from unsee.methods.fitted import Fitted, TunedContexts
 from unsee.methods.recorder import Recorder
 from unsee.methods.registry import METHODS
-from unsee.methods.rules import RULES, FixedRule
 from unsee.methods.task import Task, make_task
+from unsee.methods.untuned import FixedRule
 from unsee.models.black_box import BlackBox, BoundImages, Metered, bind, rebind
 from unsee.runs.folder import RunFolder, read_config
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import load_prompt
-from unsee.seeds import stream
 from unsee.types import Floats, Ledger, Mask
 
 
@@ -88,7 +87,7 @@ class Subject:
         go with them.
         """
         if isinstance(self.fitted, FixedRule):
-            return self._rule(bound, listed, self.template)
+            return self.fitted.apply(self._plain(bound, self.template), listed)
         return serve(self.unserved_renamed(bound, renamed), listed, self._contexts.rule)
 
     def unserved_renamed(self, bound: BoundImages, renamed: Sequence[str | None]) -> Floats:
@@ -106,7 +105,7 @@ class Subject:
     def after_template(self, bound: BoundImages, template: str) -> Floats:
         """Answers with other words around the names: between them and the contexts, or for a rule as a whole prompt."""
         if isinstance(self.fitted, FixedRule):
-            return self._rule(bound, self.forget, f"{template}.")
+            return self.fitted.apply(self._plain(bound, f"{template}."))
         own, tuned = self.data.class_names, self._contexts.applies_to
         names = [template.replace("{}", in_prompt(n)) if tuned is None or n in tuned else n for n in own]
         now = dict(zip(own, names, strict=True))
@@ -130,9 +129,6 @@ class Subject:
         if found is None:
             raise InputError("this model answers no plain-text prompt")
         return self._count(found)
-
-    def _rule(self, bound: BoundImages, listed: Mask, template: str) -> Floats:
-        return RULES[self.task.settings.method](self._plain(bound, template), listed, stream(self.seed, "gate"))
 
     def _count(self, found: Floats) -> Floats:
         self.ledger.candidates += 1

@@ -14,11 +14,17 @@ import numpy as np
 
 from unsee.answers.intervals import share_of
 from unsee.answers.metrics import top_classes
-from unsee.audit.answers import estimate
+from unsee.audit.asking import AskedAgain, Renamed
 from unsee.audit.attack_records import Attack, WorstCase
+from unsee.audit.case import Case
+from unsee.audit.cells import show_share, show_value
+from unsee.audit.evidence import MARGIN, compare_with, how_many_more, make_finding, worst_of
+from unsee.audit.part import Part
 from unsee.audit.probes import PROTOTYPE_SHOTS, SHOTS, Fit, Prototypes, guess_each
-from unsee.audit.robustness import AskedAgain, Renamed
+from unsee.audit.record import AuditRecord, estimate
+from unsee.runs.records import Finding
 from unsee.seeds import stream
+from unsee.text_table import TextTable, percent
 from unsee.types import Floats, Ints, Mask
 
 SHUFFLES = 20
@@ -42,7 +48,7 @@ def by_answers(top: Sequence[Ints], budget: str) -> Attacker:
 
 
 def by_probe(confidences: Floats, shots: int, kind: str, fit: Fit | None = None) -> Attacker:
-    """Recovers an image if a probe that was not shown it tells its class from its plain answer."""
+    """Recovers an image if a probe that was not shown it recovers its class from its usual answer."""
 
     def hits(labels: Ints, rng: np.random.Generator) -> Mask:
         guessed = guess_each(confidences, labels, shots, rng, fit)
@@ -138,3 +144,57 @@ def _under_other_names(asked: Renamed, class_names: Sequence[str]) -> Ints:
     """The top answers that are other names; -1 where a class was answered by its own."""
     other = np.array([name in asked.names for name in class_names])
     return np.where(other[asked.after], asked.after, -1)
+
+
+def _measure(case: Case) -> WorstCase | None:
+    asked, subject = case.asked, case.subject
+    gone, names = asked.labels[subject.forget[asked.labels]], subject.data.class_names
+    return worst_case(make_attackers(asked, subject.forget, names), gone, len(names), subject.seed)
+
+
+def _table(found: AuditRecord) -> list[TextTable]:
+    """Each attack alone, and all together."""
+    worst = found.worst_case
+    if worst is None:
+        return []
+    rows = [
+        (name, show_share(attack.share), percent(attack.by_chance), show_value(attack.above_chance), attack.budget)
+        for name, attack in (*worst.attacks.items(), *_joined_attacks(worst).items())
+    ]
+    header = f"attack on {worst.images} forgotten images", "recovered", "by chance", "above chance", "allowed"
+    return [TextTable(header, rows)]
+
+
+def _findings(found: AuditRecord) -> list[Finding]:
+    """Whether some attack recovers more than chance does: all together, and each alone."""
+    worst = found.worst_case
+    if worst is None or worst.any.share is None:
+        return []
+    shares = [
+        (attack.share, attack.by_chance + MARGIN)
+        for attack in (worst.any, worst.without_labels, *worst.attacks.values())
+        if attack.share is not None
+    ]
+    mark = worst_of([compare_with(ceiling, share) for share, ceiling in shares])
+    share, ceiling = next(each for each in shares if compare_with(each[1], each[0]) == mark)
+    words = {
+        "ok": f"{len(worst.attacks)} attacks together recover no more forgotten images than chance",
+        "leak": f"some of {len(worst.attacks)} attacks recover forgotten images",
+        "unclear": f"too few images to tell whether {len(worst.attacks)} attacks recover more than chance",
+    }
+    best, most = max(worst.attacks.items(), key=lambda item: item[1].above_chance or 0.0)
+    shown = {**_joined_attacks(worst), f"most alone: {best}": most}
+    evidence = "; ".join(f"{name} {_against_chance(attack)}" for name, attack in shown.items())
+    more = how_many_more(mark, share, ceiling, worst.images)
+    return [make_finding(mark, words[mark], f"{evidence}; {worst.any.budget}{more}")]
+
+
+def _joined_attacks(worst: WorstCase) -> dict[str, Attack]:
+    return {"any without labelled images": worst.without_labels, "any of all": worst.any}
+
+
+def _against_chance(attack: Attack) -> str:
+    return f"{show_share(attack.share, 0)}, by chance {percent(attack.by_chance, 0)}"
+
+
+ATTACKS = Part(_measure, _table, _findings, field="worst_case")

@@ -38,8 +38,8 @@ from unsee.models.local import LocalBound, LocalModel
 from unsee.tuner import PromptTuner
 from unsee.types import Floats
 
-POPULATION = 20
-TEXTS = 200  # classes that (b) encodes in one batch
+TIMED_POPULATION = 20
+BATCHED_TEXTS = 200  # classes that (b) encodes in one batch
 PUBLISHED_IMAGES = 800  # at most so many are encoded for (c); a larger setting is scaled from half as many
 IMAGE_BATCH = 32
 
@@ -90,7 +90,7 @@ def measure(
     settings: Sequence[BenchSize] = PAPER_SIZES, *, against: bool = True, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, object]:
     """All timings; `against` also times (b) and (c), which takes most of the time."""
-    subject = Subject()
+    subject = RandomClip()
     rows = []
     for setting in settings:
         say(f"C {setting.classes}, m {setting.contexts}: ours" + (", 77 positions, published" if against else ""))
@@ -110,7 +110,7 @@ def gemm_peak() -> float:
     return 1 / best
 
 
-class Subject:
+class RandomClip:
     """One set of random weights, behind each of the three ways."""
 
     def __init__(self) -> None:
@@ -128,30 +128,30 @@ class Subject:
     def time(self, setting: BenchSize, against: bool) -> Timing:
         names = [(CIFAR10 if setting.classes <= 10 else CIFAR100)[i % 100] for i in range(setting.classes)]
         generator = np.random.default_rng(0)
-        contexts = generator.normal(0, 0.02, (POPULATION, setting.contexts, 512)).astype(np.float32)
+        contexts = generator.normal(0, 0.02, (TIMED_POPULATION, setting.contexts, 512)).astype(np.float32)
         images = np.zeros((setting.images, 1, 1, 3), dtype=np.uint8)
         bound = LocalBound(self.model, as_images(images), names)
         _reset_peak()
         bound.text.embeddings(torch.from_numpy(contexts[:1]))  # what is computed once a binding is not timed
-        ours = _best(lambda: bound.log_confidences(contexts)) / POPULATION
+        ours = _best(lambda: bound.log_confidences(contexts)) / TIMED_POPULATION
         memory = _peak_bytes()
         assert isinstance(bound.text, BoundText)
         share = bound.text.macs(setting.contexts) / ours / gemm_peak()
         common = published = difference = None
         timed = 0
         if against:
-            rows = min(POPULATION, max(1, TEXTS // setting.classes))
+            rows = min(TIMED_POPULATION, max(1, BATCHED_TEXTS // setting.classes))
             seconds, found = self._at_77(names, contexts[:rows], bound)
             common = seconds / rows
             with torch.inference_mode():
                 mine = bound.text.embeddings(torch.from_numpy(contexts[:rows]))
             difference = float((found - mine).abs().max())
             published, timed = self._published(names, contexts[0], setting.images)
-            ours = min(ours, _best(lambda: bound.log_confidences(contexts)) / POPULATION)
+            ours = min(ours, _best(lambda: bound.log_confidences(contexts)) / TIMED_POPULATION)
         return Timing(
             setting.classes,
             setting.contexts,
-            POPULATION,
+            TIMED_POPULATION,
             setting.images,
             ours,
             common,
@@ -172,7 +172,7 @@ class Subject:
         def run() -> None:
             found.clear()
             with torch.inference_mode():
-                for batch in torch.split(ids, TEXTS):
+                for batch in torch.split(ids, BATCHED_TEXTS):
                     found.append(_normal(self.clip.get_text_features(input_ids=batch)))
                 embeddings = torch.cat(found).view(len(contexts), len(names), -1)
                 bound.log_softmax(embeddings)
@@ -192,7 +192,7 @@ class Subject:
             model = CLIPModel(self.config).eval()
             model.load_state_dict(weights)
             with torch.inference_mode():
-                for batch in torch.split(self._write_contexts(names, contexts[None]), TEXTS):
+                for batch in torch.split(self._write_contexts(names, contexts[None]), BATCHED_TEXTS):
                     model.get_text_features(input_ids=batch)
 
         def encode() -> None:
@@ -226,7 +226,7 @@ def overhead(
     say: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, object]]:
     """The share of a run's time that is not the model: search, losses, journal and checkpoint."""
-    subject = Subject()
+    subject = RandomClip()
     rows = []
     for name, classes, shots in (("cifar10", 10, 16), ("cifar100", 100, 4)):
         if name not in only:

@@ -27,13 +27,20 @@ from unsee.data.paper_names import CIFAR100
 from unsee.errors import InputError
 from unsee.models.fast.tokenizers import ClipTokenizer
 from unsee.models.library.siglip_text import siglip_features
-from unsee.models.library.text_towers import Layout, LibraryText, LibraryTower, features_of, place_contexts, token_table
+from unsee.models.library.text_towers import (
+    LibraryText,
+    LibraryTower,
+    TokenLayout,
+    features_of,
+    place_contexts,
+    token_table,
+)
 from unsee.types import Floats
 
-FAMILIES = ("siglip",)
+TIMED_FAMILIES = ("siglip",)
 CLASSES = (10, 100, 1000)
-CONTEXTS = 16
-TEXTS = 200  # at least so many prompts are timed: several candidates of few classes, one of many
+LENGTH = 16
+AT_LEAST = 200  # at least so many prompts are timed: several candidates of few classes, one of many
 PAD, END, FIRST = 1, 0, 100  # ids: padding, the end token, and where the names' ids begin
 
 
@@ -91,15 +98,15 @@ def measure_family(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, object]:
     """Timings of every setting, ours and the library's in turn."""
-    if family not in FAMILIES:
-        raise InputError(f"--family is one of {', '.join(FAMILIES)}, not {family!r}")
+    if family not in TIMED_FAMILIES:
+        raise InputError(f"--family is one of {', '.join(TIMED_FAMILIES)}, not {family!r}")
     for count in classes:
         if count < 1:
             raise InputError(f"--classes must be at least 1, not {count}")
     subject = Siglip(shape)
     rows = []
     for count in classes:
-        say(f"{family}, C {count}, m {CONTEXTS}")
+        say(f"{family}, C {count}, m {LENGTH}")
         rows.append(asdict(subject.time(count)))
         say("  " + ", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()))
     return {"family": family, "model": f"random weights, {shape}", "threads": torch.get_num_threads(), "settings": rows}
@@ -128,32 +135,40 @@ class Siglip:
             self.model: Any = SiglipModel(SiglipConfig(text_config=text, vision_config=small))
         self.model.eval().requires_grad_(False)
         table = token_table(self.model.text_model)
-        self.spare = table.num_embeddings - CONTEXTS  # rows that hold contexts in the library's call
+        self.spare = table.num_embeddings - LENGTH  # rows that hold contexts in the library's call
         place_contexts(table)
-        layout = Layout(shape.positions, self.spare, PAD)
+        layout = TokenLayout(shape.positions, self.spare, PAD)
         row_bytes = 4 * (2 * shape.hidden + 8 * shape.width)
         self.tower = LibraryTower(self.model, table, layout, "bench", row_bytes, siglip_features)
-        words, most = ClipTokenizer(), table.num_embeddings - CONTEXTS - FIRST
+        words, most = ClipTokenizer(), table.num_embeddings - LENGTH - FIRST
         self.names = [(*(FIRST + i % most for i in words.ids(f"{name}.")), END) for name in CIFAR100]
 
     def time(self, classes: int) -> FamilyTiming:
         """One setting, both ways in turn; the best of two, or of one where it takes long."""
         names = [self.names[i % len(self.names)] for i in range(classes)]
-        count = max(1, TEXTS // classes)
-        drawn = np.random.default_rng(0).normal(0, 0.02, (count, CONTEXTS, self.shape.width)).astype(np.float32)
+        count = max(1, AT_LEAST // classes)
+        drawn = np.random.default_rng(0).normal(0, 0.02, (count, LENGTH, self.shape.width)).astype(np.float32)
         bound = self.tower.bind(names, None, "end", [1] * classes)
-        bound.prompts(CONTEXTS)  # what is done once per binding is not timed
+        bound.prompts(LENGTH)  # what is done once per binding is not timed
         ours, theirs, difference = [], [], 0.0
-        for _ in range(2 if classes * count <= 2 * TEXTS else 1):
+        for _ in range(2 if classes * count <= 2 * AT_LEAST else 1):
             mine, seconds = _timed(lambda: self._ours(bound, drawn))
             ours.append(seconds)
             other, seconds = _timed(lambda: self._library(names, drawn))
             theirs.append(seconds)
             difference = float((mine - other).abs().max())
         shape = self.shape
-        ratio, limit = min(theirs) / min(ours), shape.macs() / shape.macs_left(CONTEXTS, classes)
+        ratio, limit = min(theirs) / min(ours), shape.macs() / shape.macs_left(LENGTH, classes)
         return FamilyTiming(
-            classes, CONTEXTS, count, min(ours) / count, min(theirs) / count, ratio, limit, ratio / limit, difference
+            classes,
+            LENGTH,
+            count,
+            min(ours) / count,
+            min(theirs) / count,
+            ratio,
+            limit,
+            ratio / limit,
+            difference,
         )
 
     def _ours(self, bound: LibraryText, contexts: Floats) -> torch.Tensor:
@@ -162,14 +177,16 @@ class Siglip:
 
     def _library(self, names: Sequence[Sequence[int]], contexts: Floats) -> torch.Tensor:
         """A candidate's contexts in rows of the token table, all its classes in batches. -> (b, C, E)."""
-        spare = list(range(self.spare, self.spare + CONTEXTS))
-        rest = self.shape.positions - CONTEXTS
+        spare = list(range(self.spare, self.spare + LENGTH))
+        rest = self.shape.positions - LENGTH
         ids = torch.tensor([[*spare, *name, *[PAD] * (rest - len(name))] for name in names])
         table, found = self.tower.tokens, []
         with torch.inference_mode():
             for one in contexts:
                 table.data[self.spare :] = torch.from_numpy(one)
-                parts = [features_of(self.model.get_text_features(input_ids=part)) for part in torch.split(ids, TEXTS)]
+                parts = [
+                    features_of(self.model.get_text_features(input_ids=part)) for part in torch.split(ids, AT_LEAST)
+                ]
                 found.append(F.normalize(torch.cat(parts), dim=-1))
         return torch.stack(found)
 

@@ -57,18 +57,13 @@ def audit(
     Leakage, robustness and damage to kept classes, with intervals, then a verdict: findings, worst first. Takes
     finished runs of every method, and writes audit.json into the run folder.
     """
-    from unsee.audit.audit import PARTS, USUAL
     from unsee.audit.audit import audit as run_audit
     from unsee.audit.other_names import read_names_file
+    from unsee.audit.parts import choose_parts
     from unsee.audit.tables import audit_parts
-    from unsee.errors import InputError, unknown
 
     console = make_console(as_json)
-    left_out = split_list(skip)
-    for part in left_out:
-        if part not in PARTS:
-            raise InputError(unknown("part to skip", part, PARTS))
-    parts = [part for part in (PARTS if relearn else USUAL) if part not in left_out]
+    parts = choose_parts(split_list(skip), also=["relearning"] if relearn else [])
     known = None if names is None else read_names_file(names)
     _, images, loaded = reload_run(run, model, data, console, data_dir, **where)
     more = None if others is None else read_data(others, 0, data_dir)

@@ -11,7 +11,7 @@ from unsee.cli.options import make_console, shared
 from unsee.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
-    from unsee.bench.service import LoadResult
+    from unsee.bench.load import LoadResult
     from unsee.cli.console import Console, Part
 
 
@@ -61,7 +61,7 @@ def bench(
     console = make_console(as_json)
     if only_serve:
         try:
-            from unsee.bench.service import measure_load
+            from unsee.bench.load import measure_load
         except ImportError as error:
             raise MissingExtra(str(error.name or "httpx"), "serve") from None
         loaded = measure_load(clients, seconds, say=console.say)

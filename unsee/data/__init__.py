@@ -12,7 +12,8 @@ from unsee.data.demo import load_demo
 from unsee.data.formats import is_image
 from unsee.data.image_lists import LISTS, load_list
 from unsee.data.label_names import read_label_names, refuse_unused
-from unsee.data.named import NAMED, NamedDataSet, list_data_sets
+from unsee.data.named import NAMED, list_data_sets
+from unsee.data.named_set import NamedDataSet
 from unsee.errors import DataError, InputError, unknown
 
 __all__ = ["NAMED", "list_data_sets", "load_data", "load_folder"]

@@ -17,27 +17,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from unsee.data.cifar_batches import Layout, find_batches, read_batches
 from unsee.data.class_folders import official_folders, read_classes
 from unsee.data.data_set import Data
 from unsee.data.images import Images
+from unsee.data.named_set import NamedDataSet
 from unsee.data.paper_names import CIFAR10, CIFAR100
 from unsee.data.parquet import find_shards, read_parquet
 from unsee.data.pickles import read_pickle
 from unsee.errors import DataError
 
-TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
-PARTS = (*TRAIN, "test_batch")
+CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+BATCHES = (*TRAIN_BATCHES, "test_batch")
 TEN = Layout(
     title="CIFAR-10",
     class_names=CIFAR10,
     key="labels",
     label_bytes=1,
-    train=TRAIN,
+    train=TRAIN_BATCHES,
     test=("test_batch",),
-    size=dict.fromkeys(PARTS, 10_000),
+    size=dict.fromkeys(BATCHES, 10_000),
     forms={
         "binary": ("cifar-10-batches-bin", ".bin", ()),
         "python": ("cifar-10-batches-py", "", ()),
@@ -134,3 +139,65 @@ def _check_names(layout: Layout, path: Path) -> None:
     found = read_pickle(path).get(b"fine_label_names")
     if found != [name.replace(" ", "_").encode() for name in layout.class_names]:
         raise DataError(f"{path}: its class names are not {layout.title}'s; {layout.again}")
+
+
+def cifar10_batch5(folder: Path) -> Data:
+    """CIFAR-10 with shots from data_batch_5 alone, which the embedded model was not trained on."""
+    data = load_cifar10(folder)
+    return replace(data, name="cifar10-batch5", train=data.train.subset(np.arange(40_000, 50_000)))
+
+
+def cifar100_tenth(folder: Path) -> Data:
+    """CIFAR-100 with shots from every tenth training photo of a class, which the embedded model was not trained on."""
+    data = load_cifar100(folder)
+    return replace(data, name="cifar100-tenth", train=data.train.subset(np.arange(0, len(data.train), 10)))
+
+
+def _folders_alone(folder: Path) -> str | None:
+    return "folders" if find_cifar100(folder) == "folders" else None
+
+
+CIFAR10_SET = NamedDataSet(
+    name="cifar10",
+    folder="cifar10",
+    layout="cifar-10-batches-bin/, cifar-10-batches-py/, data_batch_1..5.png, plain_text/*.parquet (Hugging "
+    "Face's uoft-cs/cifar10), or train/<class>/* and test/<class>/*",
+    page=CIFAR_PAGE,
+    archives={
+        "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+        "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+    },
+    get="unsee data get cifar10, or one of {archives} from {page}, unpacked in {place}",
+    find=find_cifar10,
+    load=load_cifar10,
+)
+CIFAR100_SET = NamedDataSet(
+    name="cifar100",
+    folder="cifar100",
+    layout="cifar-100-python/, cifar-100-binary/, cifar100/*.parquet (Hugging Face's uoft-cs/cifar100), or "
+    "train/<class>/* and test/<class>/*",
+    page=CIFAR_PAGE,
+    archives={
+        "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+        "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+    },
+    get="one of {archives} from {page}, unpacked in {place}",
+    find=find_cifar100,
+    load=load_cifar100,
+)
+CIFAR10_BATCH5 = replace(
+    CIFAR10_SET,
+    name="cifar10-batch5",
+    layout="cifar-10-batches-bin/, cifar-10-batches-py/ or data_batch_1..5.png",
+    get="as cifar10; shots come from data_batch_5, which mini never saw",
+    find=partial(find_batches, TEN),  # other forms need not keep the order of the batches
+    load=cifar10_batch5,
+)
+CIFAR100_TENTH = replace(
+    CIFAR100_SET,
+    name="cifar100-tenth",
+    layout="train/<class>/* and test/<class>/*",
+    get="as cifar100, in folders, files under their own names; shots are every tenth, which mini never saw",
+    find=_folders_alone,  # other forms are not in the order of the files' names
+    load=cifar100_tenth,
+)

@@ -11,7 +11,7 @@ import numpy as np
 from unsee.errors import InputError, unknown
 from unsee.types import Mask
 
-SHARE = 0.4  # of the classes, the first ones: what the paper forgets unless it says otherwise
+FORGET_SHARE = 0.4  # of the classes, the first ones: what the paper forgets unless it says otherwise
 T = TypeVar("T")
 _SYNSET = re.compile(r" \(n\d{8}\)$")
 
@@ -43,7 +43,7 @@ def forget_mask(class_names: Sequence[str], forget: Sequence[str]) -> Mask:
     return mask
 
 
-def first_share(class_names: Sequence[T], share: float = SHARE) -> tuple[T, ...]:
+def first_share(class_names: Sequence[T], share: float = FORGET_SHARE) -> tuple[T, ...]:
     """The first classes, this share of them rounded to the nearest number: what the paper forgets. At least one."""
     return tuple(class_names[: max(1, round(share * len(class_names)))])
 

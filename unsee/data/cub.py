@@ -20,6 +20,7 @@ import numpy as np
 from unsee.data.class_folders import class_folders, read_classes, spaced
 from unsee.data.data_set import Data
 from unsee.data.images import FileSource, labelled
+from unsee.data.named_set import NamedDataSet
 from unsee.data.texts import read_text
 from unsee.errors import DataError
 
@@ -147,3 +148,16 @@ def _numbered(path: Path) -> Lines:
     if not found:
         raise DataError(f"{path}: empty")
     return found
+
+
+CUB200_SET = NamedDataSet(
+    name="cub200",
+    folder="cub200",
+    layout="CUB_200_2011/ with images/, classes.txt, images.txt, image_class_labels.txt, train_test_split.txt; or "
+    "train/001.Black_footed_Albatross/* and test/…",
+    page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
+    archives={"CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"},
+    get="{archives} from {page}, unpacked in {place}",
+    find=find_cub200,
+    load=load_cub200,
+)

@@ -22,11 +22,11 @@ FOLDER = Path(__file__).parent.parent / "assets" / "demo"
 
 def load_demo() -> Data:
     """The embedded images as a data set."""
-    facts = describe()
+    facts = describe_demo()
     return Data("demo", _images(facts, "pool"), _images(facts, "test"))
 
 
-def describe() -> Mapping[str, Any]:
+def describe_demo() -> Mapping[str, Any]:
     """Where the embedded images come from."""
     found: dict[str, Any] = json.loads((FOLDER / "demo.json").read_text(encoding="utf-8"))
     return found

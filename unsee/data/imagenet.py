@@ -26,13 +26,14 @@ import numpy as np
 from unsee.data.class_folders import class_folders, list_images, official_folders, read_classes
 from unsee.data.data_set import Data
 from unsee.data.images import FileSource, Images, labelled
+from unsee.data.named_set import NamedDataSet
 from unsee.data.paper_names import IMAGENET30
 from unsee.data.synsets import read_synset_names
 from unsee.data.texts import read_text
 from unsee.errors import DataError
 
 PLACES = ("", "images", "ILSVRC/Data/CLS-LOC")
-LABELS = ("LOC_val_solution.csv", "val.txt")
+LABEL_FILES = ("LOC_val_solution.csv", "val.txt")
 
 
 def find_imagenet(folder: Path) -> str | None:
@@ -99,12 +100,12 @@ def _same_classes(root: Path, train: Sequence[str], val: Sequence[str]) -> None:
 
 
 def _label_file(folder: Path, root: Path) -> Path:
-    for name in LABELS:
+    for name in LABEL_FILES:
         for place in (folder, root):
             if (place / name).is_file():
                 return place / name
     raise DataError(
-        f"{root / 'val'}: images are not in class folders, and have no labels; looked for {', '.join(LABELS)}"
+        f"{root / 'val'}: images are not in class folders, and have no labels; looked for {', '.join(LABEL_FILES)}"
     )
 
 
@@ -147,3 +148,30 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
             wanted = "image,synset and boxes" if heading else "a file and its label"
             raise DataError(f"{path}, line {line}: wanted {wanted}, found {content[:60]!r}")
         yield line, Path(fields[0]).stem, fields[1]
+
+
+IMAGENET30_SET = NamedDataSet(
+    name="imagenet30",
+    folder="imagenet30",
+    layout="one_class_train/<class>/* and one_class_test/<class>/*",
+    page="https://github.com/hendrycks/ss-ood",
+    archives={"one_class_train.tar": "", "one_class_test.tar": ""},
+    get="both of {archives}, linked on {page}, unpacked in {place}",
+    find=find_imagenet30,
+    load=load_imagenet30,
+)
+IMAGENET_SET = NamedDataSet(
+    name="imagenet",
+    folder="imagenet",
+    layout="train/<synset>/*, val/<synset>/* (or val/*.JPEG with LOC_val_solution.csv or val.txt), and the class "
+    "names: classnames.txt, LOC_synset_mapping.txt or imagenet_class_index.json",
+    page="https://www.image-net.org/download.php",
+    archives={
+        "ILSVRC2012_img_train.tar": "1d675b47d978889d74fa0da5fadfb00e",
+        "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
+    },
+    get="both of {archives} from {page}, unpacked in {place}, one folder per class; classnames.txt is linked in "
+    "DATASETS.md of https://github.com/KaiyangZhou/CoOp",
+    find=find_imagenet,
+    load=load_imagenet,
+)

@@ -21,7 +21,7 @@ from unsee.data.formats import lacking_for
 from unsee.errors import DataError, ImageError, InputError
 
 BACKGROUND = "white"  # what shows through the transparent parts of an image
-DECODERS = 4  # threads that decode ahead of the model
+DECODING_THREADS = 4  # threads that decode ahead of the model
 _ORIENTATION = 0x0112  # the EXIF tag that says how a photo is turned
 
 
@@ -250,7 +250,7 @@ class Images:
                 return error
             return None
 
-        with ThreadPoolExecutor(DECODERS) as pool:
+        with ThreadPoolExecutor(DECODING_THREADS) as pool:
             for row, error in enumerate(pool.map(check, range(len(self)))):
                 if error is None:
                     good.append(row)

@@ -17,7 +17,7 @@ from unsee.seeds import stream
 
 AREA = (0.08, 1.0)  # of the image, as a share
 RATIO = (3 / 4, 4 / 3)  # of width to height
-TRIES = 10  # of a crop that fits, before the middle of the image is taken
+CROP_TRIES = 10  # of a crop that fits, before the middle of the image is taken
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ViewSource:
         return f"{self.source.key(i)} (view {self.number})"
 
     def digest(self, i: int) -> bytes:
-        recipe = f"{AREA}|{RATIO}|{TRIES}|{self.seed}|{self.number}|{i}|"
+        recipe = f"{AREA}|{RATIO}|{CROP_TRIES}|{self.seed}|{self.number}|{i}|"
         return hashlib.blake2b(recipe.encode() + self.source.digest(i), digest_size=16).digest()
 
     def read(self, i: int) -> Image.Image:
@@ -58,7 +58,7 @@ def random_view(images: Images, seed: int, number: int) -> Images:
 def random_box(size: tuple[int, int], rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Left, top, width and height of a random crop of an image of this size."""
     wide, high = size
-    for _ in range(TRIES):
+    for _ in range(CROP_TRIES):
         area = wide * high * rng.uniform(*AREA)
         ratio = np.exp(rng.uniform(*np.log(RATIO)))
         width, height = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))

@@ -24,7 +24,7 @@ def fit(task: Task, recorder: Recorder) -> Fitted:
             "scores are for the record alone"
         )
     if method.untuned:
-        from unsee.methods.rules import apply_rule
+        from unsee.methods.untuned import apply_rule
 
         return apply_rule(task, recorder)
     if method.trains_weights:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unsee.answers.metrics import mask_confidences
+from unsee.answers.rules import mask_confidences
 from unsee.errors import InputError
 from unsee.methods.asked import AskedImages
 from unsee.methods.contexts import (
@@ -75,13 +75,13 @@ def make_search(task: Task, asked: AskedImages, goal: Callable[[], Goal], blocks
 def make_goal(task: Task, asked: AskedImages) -> Goal:
     """What is asked of answers to images to tune on; some goals are stated in the plain prompt's answers."""
     name = task.settings.goal
-    if task.blind or name not in GOALS:
+    if task.blind or name not in GOAL_MAKERS:
         return Goal(name)
     count = len(task.split_rows[0])
     plain = asked.plain.confidences
     if plain is None:
         raise InputError(f"goal={name} needs answers to a plain-text prompt; this model gives none")
-    return GOALS[name](task, plain[:count], asked.plain.labels[:count])
+    return GOAL_MAKERS[name](task, plain[:count], asked.plain.labels[:count])
 
 
 def make_learner(task: Task) -> Learner:
@@ -211,7 +211,7 @@ def _constrained_goal(task: Task, plain: Floats, labels: Ints) -> Goal:
 
 
 # Those stated in the plain prompt's answers (n, C) to the images to tune on, and their labels; the others are names.
-GOALS: Mapping[str, Callable[[Task, Floats, Ints], Goal]] = {"mask": _mask_goal, "constrained": _constrained_goal}
+GOAL_MAKERS: Mapping[str, Callable[[Task, Floats, Ints], Goal]] = {"mask": _mask_goal, "constrained": _constrained_goal}
 
 
 def _copy(task: Task) -> Learner:

@@ -17,7 +17,7 @@ from unsee.methods.task import Task
 from unsee.models.black_box import TellsLogs, bind
 from unsee.models.features import encode_images
 
-FEW_IMAGES = 8  # a candidate's time is the text tower's; the number of images hardly matters
+TIMED_IMAGES = 8  # a candidate's time is the text tower's; the number of images hardly matters
 WAIT = 2.0  # seconds at most for the measured candidates of one size, if one of them does not take longer
 STEP = 3.0  # a gradient step takes about three times as long as a candidate: forward, and backward
 
@@ -76,7 +76,7 @@ def _measure_step(task: Task) -> float:
 
 def measure_candidate(task: Task) -> float | None:
     """Seconds that one candidate takes; None for a model that is not in this process, where asking has a price."""
-    bound = bind(task.model, task.data.train.subset(task.split.train[:FEW_IMAGES])).at(task.settings.position).bound
+    bound = bind(task.model, task.data.train.subset(task.split.train[:TIMED_IMAGES])).at(task.settings.position).bound
     if not isinstance(bound, TellsLogs):
         return None
     origin = make_origin(task.settings, task.model)[None]
@@ -98,7 +98,7 @@ def measure_view(task: Task) -> float:
 
     if not isinstance(task.model, LocalModel):
         return 0.0
-    views = random_view(task.data.train.subset(task.split.train[:FEW_IMAGES]), task.settings.seed, 0)
+    views = random_view(task.data.train.subset(task.split.train[:TIMED_IMAGES]), task.settings.seed, 0)
     started = time.perf_counter()
     encode_images(views, task.model.encoder)
     return (time.perf_counter() - started) / len(views)

@@ -60,7 +60,7 @@ def project_classifier(task: Task) -> ProjectedClassifier:
             f"the names to forget take up all {len(removed)} dimensions of the class embeddings; "
             f"method {settings.method!r} would leave nothing"
         )
-    return ProjectedClassifier(remove(embeddings, removed).astype(np.float32), task.forget, settings.seed)
+    return ProjectedClassifier(project_out(embeddings, removed).astype(np.float32), task.forget, settings.seed)
 
 
 def directions(embeddings: Doubles, forget: Mask, centred: bool) -> Doubles:
@@ -71,7 +71,7 @@ def directions(embeddings: Doubles, forget: Mask, centred: bool) -> Doubles:
     return found
 
 
-def remove(embeddings: Doubles, basis: Doubles) -> Doubles:
+def project_out(embeddings: Doubles, basis: Doubles) -> Doubles:
     """Embeddings without these directions. (C, E), (r, E) -> (C, E)."""
     found: Doubles = embeddings - embeddings @ basis.T @ basis
     return found

@@ -12,7 +12,7 @@ from unsee.answers.metrics import harmonic_mean
 from unsee.errors import InputError
 from unsee.types import Candidate, Doubles, Floats, Scores, TradeOff
 
-DIGITS = 2  # of an entropy: finer differences are noise, and each would keep another candidate
+ENTROPY_DIGITS = 2  # of an entropy: finer differences are noise, and each would keep another candidate
 AIMS = ("acc_mem", "err_for", "entropy")
 
 
@@ -74,8 +74,8 @@ def pick(front: Sequence[Candidate], **wanted: float) -> Candidate:
         best = ", ".join(f"{name} up to {max((_value(c, name) for c in front), default=0):.3f}" for name in wanted)
         raise InputError(f"no candidate of this run has {_words(wanted)}; it has {best}, not always together")
     if "acc_mem" in wanted:
-        return max(good, key=lambda c: (c.trade_off.err_for, round(c.trade_off.entropy, DIGITS), -c.loss))
-    return max(good, key=lambda c: (c.trade_off.acc_mem, round(c.trade_off.entropy, DIGITS), -c.loss))
+        return max(good, key=lambda c: (c.trade_off.err_for, round(c.trade_off.entropy, ENTROPY_DIGITS), -c.loss))
+    return max(good, key=lambda c: (c.trade_off.acc_mem, round(c.trade_off.entropy, ENTROPY_DIGITS), -c.loss))
 
 
 def flattest(front: Sequence[Candidate], slack: float) -> Candidate:
@@ -101,7 +101,7 @@ def _words(wanted: Mapping[str, float]) -> str:
 
 def _merits(c: Candidate) -> tuple[float, float, float]:
     t = c.trade_off
-    return t.err_for, t.acc_mem, round(t.entropy * 10**DIGITS) / 10**DIGITS
+    return t.err_for, t.acc_mem, round(t.entropy * 10**ENTROPY_DIGITS) / 10**ENTROPY_DIGITS
 
 
 def _at_least(a: tuple[float, float, float], b: tuple[float, float, float]) -> bool:

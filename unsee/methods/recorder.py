@@ -17,10 +17,9 @@ from unsee.methods.best import BestSoFar, Evaluated
 from unsee.methods.pareto import front_of, offer
 from unsee.methods.replay import sum_of
 from unsee.settings import Settings
-from unsee.types import Candidate, Doubles, Floats, Generation, Ledger
+from unsee.types import Candidate, Doubles, Floats, Generation, Ledger, Say
 
 Watch = Callable[[Generation, Settings], None]  # called after every generation
-Say = Callable[[str], None]
 
 
 class Journal(Protocol):

@@ -19,7 +19,7 @@ from unsee.errors import RunError
 from unsee.methods.search import Search
 from unsee.types import Doubles, Generation
 
-DIGITS = 1e-9  # of the sum, relative to that of the entries' sizes
+SUM_TOLERANCE = 1e-9  # of the sum, relative to that of the entries' sizes
 
 
 def sum_of(z: Doubles) -> float:
@@ -36,7 +36,7 @@ def replay(search: Search, history: Iterable[Generation], changed: str = "") -> 
         z = search.ask()
         if generation.z_sum is None:
             raise RunError("the run cannot be continued: an earlier unsee made it, and kept too little for that")
-        if abs(generation.z_sum - sum_of(z)) > DIGITS * float(np.abs(z).sum()):
+        if abs(generation.z_sum - sum_of(z)) > SUM_TOLERANCE * float(np.abs(z).sum()):
             why = changed or "the versions are the same, so the processor or a mathematical library is another"
             raise RunError(
                 f"the run cannot be continued here: its search, replayed, proposes other candidates in generation "

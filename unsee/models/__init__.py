@@ -44,7 +44,7 @@ def load_model(
 
         return RemoteModel(str(name), key, say=say)
     from unsee.models.fast.checkpoints import find_folder  # here, because importing torch takes seconds
-    from unsee.models.fast.clip import DTYPES, check_device, load_clip
+    from unsee.models.fast.clip import TORCH_DTYPES, check_device, load_clip
     from unsee.models.fast.embedded import load_mini
     from unsee.models.library.dual_encoder import DUAL_ENCODERS, load_dual_encoder, model_type
     from unsee.models.library.open_clip_models import load_open_clip, needs_open_clip
@@ -57,9 +57,9 @@ def load_model(
         check_device(device, dtype)
         folder = find_folder(str(name))
         if folder is not None and model_type(folder) in DUAL_ENCODERS:
-            return load_dual_encoder(str(name), folder, cache, device, DTYPES[dtype])
+            return load_dual_encoder(str(name), folder, cache, device, TORCH_DTYPES[dtype])
         if folder is not None and needs_open_clip(folder):
-            return load_open_clip(str(name), folder, cache, device, DTYPES[dtype])
+            return load_open_clip(str(name), folder, cache, device, TORCH_DTYPES[dtype])
         return load_clip(str(name), cache=cache, device=device, dtype=dtype, folder=folder, say=say)
     except MemoryError:
         raise ModelError(f"model {name}: not enough memory to load it") from None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unsee.data.images import DECODERS, Images, in_batches
+from unsee.data.images import DECODING_THREADS, Images, in_batches
 from unsee.types import Floats
 
 Progress = Callable[[int, int], None]  # done, total
@@ -56,7 +56,7 @@ def encode_images(
     found: dict[int, Floats] = {}
     keys: list[bytes] = []
     if cache is not None:
-        with ThreadPoolExecutor(DECODERS) as pool:
+        with ThreadPoolExecutor(DECODING_THREADS) as pool:
             keys = list(pool.map(images.digest, range(len(images))))
         found = cache.get(encoder.fingerprint, keys)
     missing = [row for row in range(len(images)) if row not in found]
@@ -91,7 +91,7 @@ def _forward(images: Images, encoder: ImageEncoder, rows: list[int]) -> Iterator
     def ready(batch: range) -> list[Future[Any]]:
         return [pool.submit(one, rows[i]) for i in batch]
 
-    with ThreadPoolExecutor(DECODERS) as pool:
+    with ThreadPoolExecutor(DECODING_THREADS) as pool:
         waiting: list[tuple[range, list[Future[Any]]]] = []
         try:
             for batch in in_batches(len(rows), encoder.batch):

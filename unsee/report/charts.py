@@ -21,8 +21,8 @@ from matplotlib.patches import Patch
 from unsee.text_table import MANY_CLASSES, Series
 from unsee.types import Doubles, Ints, Mask
 
-INK, GREY, KEEP, FORGET = "#1a1a1a", "#c9c9c9", "#0072B2", "#D55E00"
-COLOURS = (KEEP, FORGET, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+INK, GREY, KEEP_BLUE, FORGET_ORANGE = "#1a1a1a", "#c9c9c9", "#0072B2", "#D55E00"
+COLOURS = (KEEP_BLUE, FORGET_ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 STYLE: dict[str, Any] = {
@@ -42,7 +42,7 @@ STYLE: dict[str, Any] = {
 }
 CROWDED = 44  # letters under one chart; more would run into each other and are slanted
 MANY_POINTS = 12  # from here on a spread is a band, not bars
-FEW_CLASSES = 15  # up to here a cell has room for its number
+NUMBERED = 15  # up to here a cell has room for its number
 LONG_NAME = 22  # letters of a class name that fit beside a chart
 
 
@@ -88,7 +88,10 @@ def confusion(before: Ints | None, after: Ints, names: Sequence[str], forgotten:
     else:
         rows = columns = [_short(names[i]) for i in order]
         maps = [m[np.ix_(order, order)] for m in given.values()]
-        cells, room = (0.24 if len(names) <= FEW_CLASSES else 0.13) * max(len(names), 5), 0.07 * max(map(len, rows))
+        cells, room = (
+            (0.24 if len(names) <= NUMBERED else 0.13) * max(len(names), 5),
+            0.07 * max(map(len, rows)),
+        )
         size = (len(given) * cells + room + 1.0, cells + room + 0.9)
     with _style():
         figure = Figure(figsize=size)
@@ -97,8 +100,8 @@ def confusion(before: Ints | None, after: Ints, names: Sequence[str], forgotten:
             _heat(axes, counts, rows if i == 0 else [""] * len(rows), columns)
             axes.set(title=title, xlabel="answer", ylabel="true class" if i == 0 else "")
             if whole:  # between the forgotten and the kept
-                axes.axhline(gone.sum() - 0.5, color=FORGET, linewidth=1)
-                axes.axvline(gone.sum() - 0.5, color=FORGET, linewidth=1)
+                axes.axhline(gone.sum() - 0.5, color=FORGET_ORANGE, linewidth=1)
+                axes.axvline(gone.sum() - 0.5, color=FORGET_ORANGE, linewidth=1)
         return figure
 
 
@@ -185,7 +188,7 @@ def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> 
     for row, i in enumerate(order):
         if np.isnan(after[i]):
             axes.text(1, row, "no images", va="center", color="#555555")
-        colour, hatch = (FORGET, "////") if gone[i] else (KEEP, "")
+        colour, hatch = (FORGET_ORANGE, "////") if gone[i] else (KEEP_BLUE, "")
         axes.barh(row + 0.2, after[i], 0.38, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.5)
         if not np.isnan(after[i]):  # the number, as a bar of no length cannot be seen
             axes.text(after[i] + 0.7, row + 0.22, f"{after[i]:.0f}", va="center", fontsize=7)
@@ -193,8 +196,8 @@ def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> 
     axes.set(xlim=(0, 105), ylim=(len(names) - 0.4, -0.6), xlabel="accuracy, %")
     axes.grid(visible=False, axis="y")
     keys = [] if np.isnan(before).all() else [Patch(facecolor=GREY, edgecolor=INK, label="before")]
-    keys.append(Patch(facecolor=FORGET, edgecolor=INK, hatch="////", label="after, to forget"))
-    keys.append(Patch(facecolor=KEEP, edgecolor=INK, label="after, to keep"))
+    keys.append(Patch(facecolor=FORGET_ORANGE, edgecolor=INK, hatch="////", label="after, to forget"))
+    keys.append(Patch(facecolor=KEEP_BLUE, edgecolor=INK, label="after, to keep"))
     figure.legend(handles=keys, loc="outside upper center", ncols=3)
     return figure
 
@@ -209,8 +212,8 @@ def _scatter(before: Doubles, after: Doubles, gone: Mask) -> Figure:
         axes.plot([0, 100], [0, 100], color="#888888", linewidth=0.8, linestyle="--")
         axes.annotate("as before", (82, 84), rotation=45, color="#555555", ha="center", va="bottom")
     look: dict[str, Any] = {"linestyle": "", "markersize": 4.5, "markerfacecolor": "none", "clip_on": False}
-    axes.plot(before[~gone], after[~gone], marker="o", color=KEEP, label="to keep", **look)
-    axes.plot(before[gone], after[gone], marker="x", color=FORGET, label="to forget", **look)
+    axes.plot(before[~gone], after[~gone], marker="o", color=KEEP_BLUE, label="to keep", **look)
+    axes.plot(before[gone], after[gone], marker="x", color=FORGET_ORANGE, label="to forget", **look)
     axes.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="accuracy after, %")
     axes.set_aspect("equal")
     _legend(figure, ["to forget", "to keep"])
@@ -222,10 +225,10 @@ def _heat(axes: Axes, counts: Ints, rows: Sequence[str], columns: Sequence[str])
     shares = 100 * counts / np.maximum(total, 1)
     axes.imshow(shares, cmap="Greys", vmin=0, vmax=100, aspect="auto" if len(rows) != len(columns) else "equal")
     axes.grid(visible=False)
-    size = 9 if len(rows) <= FEW_CLASSES else max(4.0, 9 - 0.1 * len(rows))
+    size = 9 if len(rows) <= NUMBERED else max(4.0, 9 - 0.1 * len(rows))
     axes.set_yticks(range(len(rows)), rows, fontsize=size)
     axes.set_xticks(range(len(columns)), columns, rotation=90 if len(columns) > 3 else 0, fontsize=size)
-    if len(rows) > FEW_CLASSES:
+    if len(rows) > NUMBERED:
         return
     for (row, column), share in np.ndenumerate(shares):
         if round(share) > 0:

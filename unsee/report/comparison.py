@@ -13,12 +13,13 @@ from unsee.data.class_names import forget_mask
 from unsee.errors import InputError, RunError, unknown
 from unsee.methods.cost import planned_cost, settings_for_queries
 from unsee.methods.forecast import forecast
-from unsee.methods.recorder import Say, Watch
+from unsee.methods.recorder import Watch
 from unsee.methods.registry import METHODS, REFERENCE
 from unsee.report.summary import MethodSummary, summarize
 from unsee.runs.records import ResultRecord
 from unsee.runs.sweep import RunRequest, Workspace, run_all
 from unsee.settings import GOALS, Value
+from unsee.types import Say
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from unsee.audit.record import read_audit
-from unsee.audit.side_by_side import audits_table
+from unsee.audit.side_by_side import audits_table, rules_table
 from unsee.data.class_names import listed
 from unsee.errors import InputError
 from unsee.files import write_bytes
-from unsee.methods.recorder import Say
 from unsee.report.summary import (
     FEW_RUNS,
     SeedGroup,
@@ -32,8 +31,8 @@ from unsee.report.summary import (
     without_copies,
 )
 from unsee.runs.stored import StoredRun, read_run
-from unsee.text_table import MANY_CLASSES, Series, TextTable, as_csv, as_latex
-from unsee.types import Scores
+from unsee.text_table import MANY_CLASSES, Series, TextTable, as_csv, as_latex, percent
+from unsee.types import Say, Scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -162,7 +161,7 @@ def _mask_sentence(run: StoredRun) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\u00a0%"
+    return percent(share, unit="\u00a0%")
 
 
 def _title(groups: Sequence[SeedGroup]) -> str:
@@ -206,14 +205,8 @@ def _serving(g: SeedGroup) -> TextTable | None:
     found = next((a for run in g.runs if (a := read_audit(run.folder)) is not None), None)
     if found is None:
         return None
-    rows = []
-    for name, served in found.serving.items():
-        figures = (served.entropy, served.mutual_information, served.probe.get(16), served.auroc_probe)
-        scores = (served.scores.h, served.scores.err_for, served.scores.acc_mem)
-        cells = ["–" if x is None else f"{x:.2f}" for x in figures]
-        rows.append([name, *(f"{100 * x:.2f}" for x in scores), *cells])
-    header = ("served as", "H", "Err_for", "Acc_mem", "entropy", "bits of top label", "16-shot probe", "AUROC")
-    return TextTable(header, rows, f"Under rules that a provider can add, seed {found.seed}. Model: {g.first.model}")
+    title = f"Under rules that a provider can add, seed {found.seed}. Model: {g.first.model}"
+    return rules_table(found, title)
 
 
 def _ledger(g: SeedGroup) -> TextTable:

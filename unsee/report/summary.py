@@ -121,7 +121,7 @@ class SeedGroup:
         if not found:
             return None
         before = [counts for counts, _ in found if counts is not None]
-        return sum_of(before) if len(before) == len(found) else None, sum_of(after for _, after in found)
+        return add_counts(before) if len(before) == len(found) else None, add_counts(after for _, after in found)
 
 
 def fronts(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
@@ -157,7 +157,7 @@ def audit_rows(groups: Sequence[SeedGroup]) -> list[AuditRow]:
     return [summarize_audits(name, audits) for name, audits in found if audits]
 
 
-def sum_of(counts: Iterable[Ints]) -> Ints:
+def add_counts(counts: Iterable[Ints]) -> Ints:
     """Counts added up."""
     total: Ints = np.sum(list(counts), axis=0)
     return total

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from unsee.errors import RunError, RunInUse, WriteError
-from unsee.files import append, json_bytes, leftovers, publish, remove, stage, sync, write_bytes
+from unsee.files import append, json_bytes, leftovers, publish, remove_files, stage, sync, write_bytes
 from unsee.runs import checkpoint
 from unsee.runs.checkpoint import CHECKPOINT, STATE
 from unsee.runs.front import front_lines, with_front
@@ -26,11 +26,24 @@ from unsee.runs.records import ConfigRecord, JournalLine, PickRecord, ResultReco
 from unsee.types import Generation, Ints
 
 CONFIG, JOURNAL, RESULT, PICK = "config.json", "journal.jsonl", "result.json", "pick.json"
-ANSWERS, PICTURE, WEIGHTS = "answers.safetensors", "picture.png", "weights.safetensors"
+ANSWERS, PICTURE, TRAINED_WEIGHTS = "answers.safetensors", "picture.png", "weights.safetensors"
 AUDIT, FRONT = "audit.json", "front.jsonl"
 _PROMPT = ("prompt.safetensors", "prompt.json")
 # In the order in which they are deleted: without a result a run is not finished, without a config it is none.
-RUN_FILES = (RESULT, CONFIG, AUDIT, JOURNAL, CHECKPOINT, STATE, ANSWERS, PICTURE, WEIGHTS, FRONT, PICK, *_PROMPT)
+RUN_FILES = (
+    RESULT,
+    CONFIG,
+    AUDIT,
+    JOURNAL,
+    CHECKPOINT,
+    STATE,
+    ANSWERS,
+    PICTURE,
+    TRAINED_WEIGHTS,
+    FRONT,
+    PICK,
+    *_PROMPT,
+)
 SYNC_EVERY = 1.0  # seconds: it takes about 10 ms, and a generation of a small model not much more
 
 
@@ -93,7 +106,7 @@ class RunFolder:
         lock = FolderLock(folder, wait)
         try:
             run = cls(folder, read_config(folder), lock, begun=True)
-            remove(folder, leftovers(folder, RUN_FILES))
+            remove_files(folder, leftovers(folder, RUN_FILES))
             run.history = with_front(*checkpoint.read_history(folder / CHECKPOINT), folder / FRONT)
             run._cut_to(len(run.history))
         except BaseException:
@@ -140,7 +153,7 @@ class RunFolder:
 
     def write_weights(self, arrays: Mapping[str, Any]) -> None:
         """Keeps the trained copy of a model."""
-        checkpoint.save_arrays(self.folder / WEIGHTS, arrays)
+        checkpoint.save_arrays(self.folder / TRAINED_WEIGHTS, arrays)
 
     def write_answers(self, arrays: Mapping[str, Any]) -> None:
         """Keeps the top answer to every test image, before and after."""
@@ -153,13 +166,13 @@ class RunFolder:
         """Takes the place of an earlier run. Its files are deleted once the new config is on disk."""
         content = json_bytes(self.config.model_dump(mode="json"))
         ready = stage(self.folder / CONFIG, lambda path: path.write_bytes(content))
-        remove(self.folder, (*RUN_FILES, *(set(leftovers(self.folder, RUN_FILES)) - {ready.name})))
+        remove_files(self.folder, (*RUN_FILES, *(set(leftovers(self.folder, RUN_FILES)) - {ready.name})))
         publish(ready, self.folder / CONFIG)
         self._begun = self._extended = True
 
     def _extend(self) -> None:
         """Deletes the result and the audit: with another generation they no longer match the run."""
-        remove(self.folder, (RESULT, AUDIT))
+        remove_files(self.folder, (RESULT, AUDIT))
         if self.config != read_config(self.folder):
             write_record(self.folder / CONFIG, self.config)
         self._extended = True

@@ -19,6 +19,7 @@ from unsee.data.images import Anything, as_images
 from unsee.errors import InputError, RunError
 from unsee.files import write_bytes
 from unsee.models.black_box import BlackBox, BoundImages, TakesPrompts, bind
+from unsee.models.placement import contexts_before
 from unsee.runs.records import PromptCard, read_record, write_record
 from unsee.settings import POSITIONS, SERVED_AS
 from unsee.types import Floats
@@ -62,7 +63,7 @@ class Prompt:
         """What a user of the prompt needs to know."""
         m, width = self.contexts.shape
         words = [f"ctx_{i + 1}" for i in range(m)]
-        words.insert({"end": m, "middle": m // 2, "front": 0}[self.position], "<class name>")
+        words.insert(contexts_before(self.position, m), "<class name>")
         return PromptCard(
             prompt=f"[SOS] {' '.join(words)}. [EOT]",
             contexts=m,

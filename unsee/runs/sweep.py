@@ -13,7 +13,7 @@ from pathlib import Path
 from unsee.data.class_folders import refuse_inside
 from unsee.data.data_set import Data
 from unsee.errors import RunInUse
-from unsee.methods.recorder import Say, Watch
+from unsee.methods.recorder import Watch
 from unsee.methods.task import Task, make_task
 from unsee.models.black_box import BlackBox, BoundImages, bind
 from unsee.runs.folder import CONFIG, is_finished, read_result
@@ -21,6 +21,7 @@ from unsee.runs.identity import describe_run, folder_key
 from unsee.runs.records import ResultRecord
 from unsee.runs.tuning import continue_run, start_run
 from unsee.settings import Value
+from unsee.types import Say
 
 POLL = 0.5  # seconds between looks at a run that another process is making
 

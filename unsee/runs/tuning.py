@@ -18,7 +18,7 @@ from unsee.data.images import Images
 from unsee.errors import InputError, RunError
 from unsee.files import write_with
 from unsee.methods.fitted import Fitted, TunedContexts
-from unsee.methods.recorder import Recorder, Say, Watch
+from unsee.methods.recorder import Recorder, Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages, bind
@@ -26,7 +26,7 @@ from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_result
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import Prompt, load_prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
-from unsee.types import Scores
+from unsee.types import Say, Scores
 from unsee.versions import changes
 
 

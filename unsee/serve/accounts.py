@@ -18,7 +18,7 @@ KEEP = 24 * 3600.0  # seconds that an answer waits to be acknowledged
 
 
 @dataclass(frozen=True)
-class Answer:
+class ResponseBody:
     """The body of a successful response."""
 
     content: bytes
@@ -44,7 +44,7 @@ class Accounts:
         self._keep = keep
         self._accounts: dict[str, _Account] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._running: dict[tuple[str, str], tuple[bytes, asyncio.Task[Answer]]] = {}
+        self._running: dict[tuple[str, str], tuple[bytes, asyncio.Task[ResponseBody]]] = {}
 
     async def open(self) -> None:
         """Reads what was spent and stored before."""
@@ -122,8 +122,13 @@ class Accounts:
         task.add_done_callback(self._background.discard)
 
     async def answer_once(
-        self, client: Client, key: str | None, question: bytes, price: Price, work: Callable[[], Awaitable[Answer]]
-    ) -> Answer:
+        self,
+        client: Client,
+        key: str | None,
+        question: bytes,
+        price: Price,
+        work: Callable[[], Awaitable[ResponseBody]],
+    ) -> ResponseBody:
         """Answers a request and charges it, both once for each idempotency key.
 
         The same key again gets the same answer, whether the first request is still being answered, or its answer was
@@ -150,15 +155,20 @@ class Accounts:
             ) from None
 
     async def _answer(
-        self, client: Client, key: str | None, question: bytes, price: Price, work: Callable[[], Awaitable[Answer]]
-    ) -> Answer:
+        self,
+        client: Client,
+        key: str | None,
+        question: bytes,
+        price: Price,
+        work: Callable[[], Awaitable[ResponseBody]],
+    ) -> ResponseBody:
         if key is not None:
             stored = await self.disk(lambda: self._ledger.find(client.name, key))
             if stored is not None:
                 _check_question(stored.question, question)
                 if stored.content is None:
                     raise Refused(409, "idempotency-key", "this answer was acknowledged; use another key to ask again")
-                return Answer(stored.content, stored.media)
+                return ResponseBody(stored.content, stored.media)
         account = self._of(client.name)
         self._check_budget(client, account, price)
         account.reserved += price
@@ -174,7 +184,7 @@ class Accounts:
         finally:
             account.reserved -= price
 
-    def _forget(self, owner: str, key: str, done: asyncio.Task[Answer]) -> None:
+    def _forget(self, owner: str, key: str, done: asyncio.Task[ResponseBody]) -> None:
         self._running.pop((owner, key))
         if not done.cancelled():
             done.exception()  # looked at, so that asyncio does not report one whose client has left

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from unsee.models.remote.wire import IDEMPOTENCY_KEY, SHA256, image_digest
 from unsee.serve import schema
-from unsee.serve.accounts import Answer
+from unsee.serve.accounts import ResponseBody
 from unsee.serve.guard import App, Guard
 from unsee.serve.keys import Client, Keys
 from unsee.serve.limits import TOKEN, Refused, check_prompt_name
@@ -29,7 +29,7 @@ from unsee.versions import version
 
 M = TypeVar("M", bound=BaseModel)
 EXPIRE_EVERY = 600.0  # seconds
-CARD = {"name": "mini", "width": 128, "token_limit": 32, "answers": "all"}
+EXAMPLE_CARD = {"name": "mini", "width": 128, "token_limit": 32, "answers": "all"}
 LABELS = [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]
 CLASSIFY = {"inputs": schema.PIXEL, "parameters": {"candidate_labels": ["cat", "dog"]}}
 
@@ -71,7 +71,7 @@ def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) 
 
 
 def _add_model_routes(api: FastAPI, service: Service) -> None:
-    @api.get("/v1/card", responses=schema.json_response(CARD), summary="What is published about the model")
+    @api.get("/v1/card", responses=schema.json_response(EXAMPLE_CARD), summary="What is published about the model")
     async def card(request: Request) -> Response:
         return _json(service.card())
 
@@ -224,7 +224,7 @@ async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
     return found
 
 
-def _answer(answer: Answer) -> Response:
+def _answer(answer: ResponseBody) -> Response:
     digest = hashlib.sha256(answer.content).hexdigest()
     return Response(answer.content, media_type=answer.media, headers={SHA256: digest})
 

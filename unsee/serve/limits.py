@@ -69,7 +69,7 @@ class Limits:
         return {name: int(getattr(self, name)) for name in names}
 
 
-def check_names(given: Any, limits: Limits, field: str = "class_names") -> tuple[str, ...]:
+def check_class_names(given: Any, limits: Limits, field: str = "class_names") -> tuple[str, ...]:
     """Class names: distinct, not too many, not too long, plain text."""
     if not isinstance(given, (list, tuple)) or not given:
         raise Refused(422, field, "must be a list of at least one name")
@@ -122,7 +122,7 @@ def check_contexts(given: NDArray[Any] | None, card: Card, limits: Limits, dims:
     return given
 
 
-def check_digest(given: Any, field: str) -> str:
+def check_image_digest(given: Any, field: str) -> str:
     """A content hash, as 64 hexadecimal digits."""
     if not isinstance(given, str) or not DIGEST.fullmatch(given):
         raise Refused(422, field, "must be a SHA-256 as 64 lower-case hexadecimal digits")

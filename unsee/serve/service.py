@@ -35,7 +35,7 @@ from unsee.models.remote.wire import (
 )
 from unsee.runs.prompt import TEMPLATE
 from unsee.runs.records import PromptCard
-from unsee.serve.accounts import Accounts, Answer
+from unsee.serve.accounts import Accounts, ResponseBody
 from unsee.serve.engine import KEPT_BYTES, ClassList, Engine, Glance, Question, Recent
 from unsee.serve.keys import Client
 from unsee.serve.ledger import Price, ServiceLedger, StoredPrompt
@@ -43,9 +43,9 @@ from unsee.serve.limits import (
     Limits,
     Refused,
     answer_size,
+    check_class_names,
     check_contexts,
-    check_digest,
-    check_names,
+    check_image_digest,
     check_template,
     decode_image,
     read_list,
@@ -156,7 +156,7 @@ class Service:
         """Makes a set of images that are here already; 404 names those that are not."""
         if not digests or len(digests) > self.limits.images:
             raise Refused(422, "images", f"must be 1 to {self.limits.images} hashes, not {len(digests)}")
-        checked = [check_digest(digest, f"images[{i}]") for i, digest in enumerate(digests)]
+        checked = [check_image_digest(digest, f"images[{i}]") for i, digest in enumerate(digests)]
         missing = await self.accounts.disk(lambda: self.ledger.missing(client.name, self._encoder, checked))
         if missing:
             return {"missing": missing}
@@ -190,13 +190,13 @@ class Service:
         return len(await self._known_features(client, name))
 
     async def delete_set(self, client: Client, name: str) -> None:
-        check_digest(name, "images")
+        check_image_digest(name, "images")
         if not await self.accounts.disk(lambda: self.ledger.delete_set(client.name, name)):
             raise Refused(404, "images", "there is no such set of images")
         self._sets.drop((client.name, name))
         await self.accounts.recount_stored()
 
-    async def confidences(self, client: Client, body: bytes, key: str | None) -> Answer:
+    async def confidences(self, client: Client, body: bytes, key: str | None) -> ResponseBody:
         """Confidences for the contexts, or the template, in a message."""
         try:
             message = unpack(body)
@@ -214,7 +214,7 @@ class Service:
         question = Question(classes, contexts, features)
         answer_size(question.size, len(features), classes.names, self.limits)
 
-        async def work() -> Answer:
+        async def work() -> ResponseBody:
             logs = await self._ask(self.engine.answer, question.merges_with, question, question.size)
             if logs.nbytes <= INLINE:
                 return self._answer(logs, form)
@@ -231,12 +231,12 @@ class Service:
         template: str | None,
         prompt: str | None,
         key: str | None,
-    ) -> Answer:
+    ) -> ResponseBody:
         """Labels with their scores for one image, highest first, as JSON."""
         question = hashlib.sha256(json.dumps([labels, template, prompt]).encode() + b"\0" + image).digest()
         under = await self._under(client, labels, template, prompt)
 
-        async def work() -> Answer:
+        async def work() -> ResponseBody:
             glance = Glance(await self._prepare(image, "inputs"), under.classes, under.contexts, under.identity)
             found = await self._ask(self.engine.classify, "classify", glance)
             return self._labels(under.classes.names, under.served(found, image))
@@ -254,7 +254,7 @@ class Service:
             raise Refused(422, "card", f"not the card of a prompt: {error.errors()[0]['msg'][:120]}") from None
         if card.model_fingerprint != self.model.card.fingerprint:
             raise Refused(422, "card", "this prompt was tuned for another model")
-        names = check_names(list(card.class_names), self.limits)
+        names = check_class_names(list(card.class_names), self.limits)
         check_template(card.template, self.limits)
         if card.applies_to is not None and (not card.applies_to or not set(card.applies_to) <= set(names)):
             raise Refused(422, "card", "applies_to must name some of class_names")
@@ -292,11 +292,11 @@ class Service:
         return self.model.encoder.fingerprint
 
     def _class_list(self, facts: dict[str, str]) -> ClassList:
-        names = check_names(read_list(facts, "class_names"), self.limits)
+        names = check_class_names(read_list(facts, "class_names"), self.limits)
         template = check_template(facts["template"], self.limits) if "template" in facts else ""
         if "applies_to" not in facts:
             return ClassList(names, None, template)
-        chosen = check_names(read_list(facts, "applies_to"), self.limits, "applies_to")
+        chosen = check_class_names(read_list(facts, "applies_to"), self.limits, "applies_to")
         if not set(chosen) <= set(names):
             raise Refused(422, "applies_to", "must name some of class_names")
         if not template:
@@ -313,11 +313,15 @@ class Service:
         if prompt is None:
             if labels is None:
                 raise Refused(422, "parameters.candidate_labels", "is missing, and no prompt is named")
-            names = check_names(labels, self.limits, "parameters.candidate_labels")
+            names = check_class_names(labels, self.limits, "parameters.candidate_labels")
             plain = check_template(template or TEMPLATE, self.limits, "parameters.hypothesis_template")
             return Under(ClassList(names, None, plain))
         card, content = await self.prompt(client, prompt)
-        names = card.class_names if labels is None else check_names(labels, self.limits, "parameters.candidate_labels")
+        names = (
+            card.class_names
+            if labels is None
+            else check_class_names(labels, self.limits, "parameters.candidate_labels")
+        )
         applies = None if card.applies_to is None else tuple(name for name in card.applies_to if name in names)
         if applies == ():
             raise Refused(422, "parameters.candidate_labels", "holds none of the names that the prompt applies to")
@@ -325,16 +329,16 @@ class Service:
         contexts, identity = unpack(content).arrays[CONTEXTS], hashlib.sha256(content).hexdigest()
         return Under(classes, contexts, identity, card.forget, card.serve or "as-is")
 
-    def _labels(self, names: Sequence[str], confidences: Floats) -> Answer:
+    def _labels(self, names: Sequence[str], confidences: Floats) -> ResponseBody:
         order = np.argsort(-confidences, kind="stable")[: self.disclosure.top]
         scores = [float(confidences[i]) if self.disclosure.confidences else None for i in order]
         rows = [{"label": names[i], "score": score} for i, score in zip(order, scores, strict=True)]
-        return Answer(json.dumps(rows).encode(), "application/json")
+        return ResponseBody(json.dumps(rows).encode(), "application/json")
 
-    def _answer(self, logs: Floats, form: str) -> Answer:
+    def _answer(self, logs: Floats, form: str) -> ResponseBody:
         if not np.isfinite(logs).all():
             raise Refused(422, "contexts", "the model has no finite answer to these contexts")
-        return Answer(pack(self.disclosure.arrays(logs, form)), MEDIA)
+        return ResponseBody(pack(self.disclosure.arrays(logs, form)), MEDIA)
 
     async def _ask(self, forward: Callable[[Sequence[Any]], Sequence[Any]], kind: Any, item: Any, size: int = 1) -> Any:
         try:
@@ -365,7 +369,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _known_features(self, client: Client, name: str) -> Floats:
-        found = await self._features(client, check_digest(name, "images"))
+        found = await self._features(client, check_image_digest(name, "images"))
         if found is None:
             raise Refused(404, "images", "there is no such set of images")
         return found

@@ -22,6 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from unsee.data.images import as_images
+from unsee.data.paper_names import CIFAR10
 from unsee.errors import InputError
 from unsee.models import load_model
 from unsee.models.check.reference import Reference, open_reference
@@ -35,11 +36,10 @@ from unsee.models.local import LocalBound, LocalModel
 from unsee.types import Floats
 
 UNSAFE = 0.02  # the same between half precision and float32: beyond this it is not safe
-LARGEST = 1e-3  # a difference of confidences beyond this is a failure
-NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-TEMPLATES = ("a photo of a {}.", "{}")
-CANDIDATES, CONTEXTS, IMAGES = 3, 4, 4
-LONGEST = 77  # positions of the longest names; some towers would take hundreds
+LARGEST_DIFFERENCE = 1e-3  # a difference of confidences beyond this is a failure
+PROOF_TEMPLATES = ("a photo of a {}.", "{}")
+CANDIDATES, PROOF_CONTEXTS, PROOF_IMAGES = 3, 4, 4
+LONGEST_PROMPT = 77  # positions of the longest names; some towers would take hundreds
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Proof:
     @property
     def passed(self) -> bool:
         """False for NaN too."""
-        return self.largest <= LARGEST and not self.changed
+        return self.largest <= LARGEST_DIFFERENCE and not self.changed
 
     @property
     def verdict(self) -> str:
@@ -77,7 +77,7 @@ class Proof:
             more = f" and {len(self.changed) - 1} more" if self.changed[1:] else ""
             return f"{self.model}: {self.changed[0]}{more} of {self.weights} weights differ from the reference's"
         said = f"answers differ by {self.largest:.1e} at most"
-        return f"{self.model}: {said}" + ("" if self.passed else f", which is more than {LARGEST:g}")
+        return f"{self.model}: {said}" + ("" if self.passed else f", which is more than {LARGEST_DIFFERENCE:g}")
 
     def as_dict(self) -> dict[str, object]:
         found = {"largest": self.largest, "ratio": self.ratio, "passed": self.passed, "verdict": self.verdict}
@@ -92,25 +92,25 @@ def prove(name: str, images: Sequence[str] = (), against: str | None = None) -> 
     model = load_model(name)
     if not isinstance(model, LocalModel):
         raise InputError(f"{name!r} does not run in this process, so there is nothing to compare with")
-    return compare(model, open_reference(against or name, model), images)
+    return compare_answers(model, open_reference(against or name, model), images)
 
 
-def compare(model: LocalModel, reference: Reference, images: Sequence[str] = ()) -> Proof:
+def compare_answers(model: LocalModel, reference: Reference, images: Sequence[str] = ()) -> Proof:
     """Compares a loaded model with a reference."""
     _check_sizes(model, reference)
     count, changed = compare_weights(model, reference)
     given = as_images(list(images)) if images else as_images(generated_images())
     pictures = [given.read(i) for i in range(len(given))]
-    bound = model.bind(given, NAMES)
+    bound = model.bind(given, CIFAR10)
     contexts = draw_contexts(model, bound)
     long = (*_longest(model, contexts.shape[1]), "cat")
     stretched = model.bind(given, long)
     found: dict[str, list[float]] = {"random contexts": [], "plain templates": [], "longest names": []}
     for i, one in enumerate(contexts):
-        found["random contexts"].append(_apart(bound.confidences(contexts)[i], reference.under(one, NAMES, pictures)))
+        found["random contexts"].append(_apart(bound.confidences(contexts)[i], reference.under(one, CIFAR10, pictures)))
         found["longest names"].append(_apart(stretched.confidences(one[None])[0], reference.under(one, long, pictures)))
-    for template in TEMPLATES:
-        ids = [reference.ids(template.replace("{}", name)) for name in NAMES]
+    for template in PROOF_TEMPLATES:
+        ids = [reference.ids(template.replace("{}", name)) for name in CIFAR10]
         found["plain templates"].append(_apart(bound.zero_shot(template), reference.answers(ids, pictures)))
     ours, theirs = _times(bound, contexts, reference)
     return Proof(
@@ -128,7 +128,7 @@ def compare(model: LocalModel, reference: Reference, images: Sequence[str] = ())
 
 def draw_contexts(model: LocalModel, bound: LocalBound) -> Floats:
     """Random contexts of about three times the spread of tokens, as many as fit. -> (b, m, D)."""
-    shape = (CANDIDATES, min(CONTEXTS, bound.room), model.card.width)
+    shape = (CANDIDATES, min(PROOF_CONTEXTS, bound.room), model.card.width)
     drawn = np.random.default_rng(0).standard_normal(shape)
     found: Floats = (model.card.token_mean + 3 * model.card.token_std * drawn).astype(np.float32)
     return found
@@ -137,10 +137,10 @@ def draw_contexts(model: LocalModel, bound: LocalBound) -> Floats:
 def half_precision(half: LocalModel, full: LocalModel) -> str:
     """One line: how far the answers of a model in half precision are from the same model's in float32."""
     given = as_images(generated_images())
-    first, second = half.bind(given, NAMES), full.bind(given, NAMES)
+    first, second = half.bind(given, CIFAR10), full.bind(given, CIFAR10)
     contexts = draw_contexts(full, second)
     apart = [_apart(first.confidences(contexts), second.confidences(contexts))]
-    apart += [_apart(first.zero_shot(template), second.zero_shot(template)) for template in TEMPLATES]
+    apart += [_apart(first.zero_shot(template), second.zero_shot(template)) for template in PROOF_TEMPLATES]
     largest, kind = float(np.max(apart)), str(half.tower.tokens.dtype).removeprefix("torch.")
     said = f"{kind} answers differ by {largest:.1e} at most from float32's, on {len(given)} generated images"
     return said if largest <= UNSAFE else f"{said}; that is much: use --dtype float32 with this model"
@@ -211,7 +211,7 @@ def _apart(ours: Floats, theirs: Floats) -> float:
 
 def _longest(model: LocalModel, m: int) -> list[str]:
     """A name that fills the tower's positions beside m contexts, and one that is half as long."""
-    words, limit = ["three"], min(model.tower.limit, LONGEST)
+    words, limit = ["three"], min(model.tower.limit, LONGEST_PROMPT)
 
     def length(text: str) -> int:
         return len(model.tokenizer.ids(f"{text}.")) + 2 + m
@@ -226,7 +226,7 @@ def _longest(model: LocalModel, m: int) -> list[str]:
 def generated_images() -> list[Image.Image]:
     """Pictures of several shapes, each a colour with some noise."""
     rng = np.random.default_rng(0)
-    shapes = ((240, 320), (300, 224), (224, 224), (96, 130))[:IMAGES]
+    shapes = ((240, 320), (300, 224), (224, 224), (96, 130))[:PROOF_IMAGES]
     colours = rng.integers(40, 216, (len(shapes), 1, 1, 3))
     return [
         Image.fromarray((colour + rng.integers(-40, 40, (*shape, 3))).astype(np.uint8))
@@ -236,7 +236,7 @@ def generated_images() -> list[Image.Image]:
 
 def _times(bound: LocalBound, contexts: Floats, reference: Reference) -> tuple[float, float]:
     """Seconds of one candidate: ours, and by the library's batched call on the same prompts, each the best of three."""
-    texts = [reference.ids(f"{name}.") for name in NAMES]
+    texts = [reference.ids(f"{name}.") for name in CIFAR10]
     spare = reference.spare(texts, contexts.shape[1])
     at = 0 if bound.model.tokenizer.sos is None else 1
     given = reference.texts([[*text[:at], *spare, *text[at:]] for text in texts] * len(contexts))

@@ -47,7 +47,7 @@ __all__ = [
     "read_checkpoint",
 ]
 
-WEIGHT_FILES = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".onnx", ".zip")
+WEIGHT_ENDINGS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".onnx", ".zip")
 
 
 def read_checkpoint(name: str) -> Checkpoint:
@@ -72,7 +72,7 @@ def find_folder(name: str) -> Path | None:
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    if path.is_file() or ":" in name or path.suffix in WEIGHT_FILES:
+    if path.is_file() or ":" in name or path.suffix in WEIGHT_ENDINGS:
         return None
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         return None

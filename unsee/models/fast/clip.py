@@ -24,7 +24,7 @@ from unsee.models.local import LocalModel, Tokenizer
 from unsee.settings import PRECISIONS
 
 GPUS = {"cuda": torch.cuda, "mps": torch.backends.mps}
-DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
 
 
 def load_clip(
@@ -40,7 +40,7 @@ def load_clip(
     checkpoint = read_checkpoint(name if folder is None else str(folder))
     if say is not None and checkpoint.assumed:
         say(checkpoint.assumed)
-    return from_checkpoint(name, checkpoint, cache, device, DTYPES[dtype])
+    return from_checkpoint(name, checkpoint, cache, device, TORCH_DTYPES[dtype])
 
 
 def check_device(device: str, dtype: str) -> None:

@@ -30,7 +30,7 @@ from unsee.models.local import LocalModel
 from unsee.types import Floats
 from unsee.versions import FEATURE_EPOCH
 
-RESAMPLING = Image.Resampling.BICUBIC
+RESIZED_BY = Image.Resampling.BICUBIC
 
 
 def load_mini(
@@ -81,12 +81,12 @@ class OnnxEncoder:
             raise ModelError(f"{path}: not a graph that ONNX Runtime can load ({str(error)[:120]})") from None
         self._input = self.session.get_inputs()[0].name
         self.side = side
-        recipe = f"epoch {FEATURE_EPOCH}|side {side}|{RESAMPLING.name}|on {BACKGROUND}|"  # what the graph does not say
+        recipe = f"epoch {FEATURE_EPOCH}|side {side}|{RESIZED_BY.name}|on {BACKGROUND}|"  # what the graph does not say
         self.fingerprint = hashlib.blake2b(recipe.encode() + content, digest_size=16).hexdigest()
 
     def prepare(self, image: Image.Image) -> NDArray[np.uint8]:
         """RGB pixels, resized to the square the model was trained with. -> (side, side, 3)."""
-        return np.asarray(as_rgb(image).resize((self.side, self.side), RESAMPLING))
+        return np.asarray(as_rgb(image).resize((self.side, self.side), RESIZED_BY))
 
     def encode(self, prepared: Sequence[Any]) -> Floats:
         """Normalised image embeddings. -> (n, E)."""

@@ -15,15 +15,15 @@ from unsee.errors import ModelError
 from unsee.models.fast.checkpoint_record import OPENAI_MEAN, OPENAI_STD, Checkpoint, Preprocess, TowerSizes, read_json
 from unsee.models.fast.weights import Weights, floats, read_weights
 
-CONFIG = "open_clip_config.json"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
 
 
 def read_open_clip_folder(folder: Path) -> Checkpoint:
     """The checkpoint in a folder with `open_clip_config.json`."""
-    config = read_json(folder / CONFIG)
+    config = read_json(folder / OPEN_CLIP_CONFIG)
     model = config.get("model_cfg", {})
     vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
-    _refuse_unusual(folder / CONFIG, vision, text)
+    _refuse_unusual(folder / OPEN_CLIP_CONFIG, vision, text)
     weights = find_weights(folder)
     found = from_openai_names(
         str(weights),
@@ -37,7 +37,7 @@ def read_open_clip_folder(folder: Path) -> Checkpoint:
         if key in vision and int(vision[key]) != have:
             raise ModelError(f"{weights}: vision {key} is {have}, open_clip_config.json says {vision[key]}")
     settings = config.get("preprocess_cfg") or {}
-    return replace(found, preprocess=settings_to_preprocess(folder / CONFIG, settings, found.image))
+    return replace(found, preprocess=settings_to_preprocess(folder / OPEN_CLIP_CONFIG, settings, found.image))
 
 
 def find_weights(folder: Path) -> Path:

@@ -18,7 +18,7 @@ from unsee.models.fast.weights import Weights, floats, read_weights
 
 HEAD = 64
 # Vision head width, then what the weights must have: vision width and patch size.
-ARCHITECTURES: dict[str, tuple[int, int, int]] = {
+VIT_SIZES: dict[str, tuple[int, int, int]] = {
     "ViT-B-32": (HEAD, 768, 32),
     "ViT-B-16": (HEAD, 768, 16),
     "ViT-L-14": (HEAD, 1024, 14),
@@ -47,7 +47,7 @@ _AXES = {  # of the weights whose shapes give the sizes
 def read_state_file(path: Path) -> Checkpoint:
     """The checkpoint in a file of weights: sizes are those of the weights, heads and activation OpenAI's."""
     found = _read(path, quick_gelu=True, head=HEAD)
-    for name, (head, width, patch) in ARCHITECTURES.items():
+    for name, (head, width, patch) in VIT_SIZES.items():
         if head != HEAD and (found.vision.width, found.patch) == (width, patch):
             raise ModelError(f"{path}: its heads are not {HEAD} wide; say its architecture, as in {name}:{path.name}")
     return found
@@ -57,7 +57,7 @@ def read_architecture_file(architecture: str, path: Path) -> Checkpoint:
     """The checkpoint in a file of weights of a named architecture."""
     if not path.is_file():
         raise ModelError(f"model {path}: no such file")
-    head, width, patch = ARCHITECTURES[architecture.removesuffix("-quickgelu")]
+    head, width, patch = VIT_SIZES[architecture.removesuffix("-quickgelu")]
     found = _read(path, quick_gelu=architecture.endswith("-quickgelu"), head=head, architecture=architecture)
     if (found.vision.width, found.patch) != (width, patch):
         raise ModelError(
@@ -69,7 +69,7 @@ def read_architecture_file(architecture: str, path: Path) -> Checkpoint:
 
 def architecture_names() -> list[str]:
     """The architectures that a weights file can be named with."""
-    return [name + suffix for name in ARCHITECTURES for suffix in ("", "-quickgelu")]
+    return [name + suffix for name in VIT_SIZES for suffix in ("", "-quickgelu")]
 
 
 def _read(path: Path, quick_gelu: bool, head: int, architecture: str | None = None) -> Checkpoint:

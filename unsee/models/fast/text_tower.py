@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unsee.errors import InputError
-from unsee.settings import POSITIONS
+from unsee.models.placement import check_context_room, check_position, contexts_before
 
 CHUNK_BYTES = 64 * 2**20  # of one step; also about where larger batches stop being faster on a CPU
 BLOCK_ROWS = 64  # of names that attend together; more hide more from one another, fewer make small products
@@ -110,8 +110,7 @@ class TextTower:
 
         tails: how many of these follow each name; without them two do, the full stop and EOT.
         """
-        if position not in POSITIONS:
-            raise InputError(f"the class position is one of {', '.join(POSITIONS)}, not {position!r}")
+        check_position(position)
         if sos is None:
             raise InputError("CLIP's text tower needs a start token, and this tokenizer has none")
         return BoundText(self, tuple(tuple(s) for s in suffixes), sos, position, tuple(tails) or (2,) * len(suffixes))
@@ -200,17 +199,10 @@ class BoundText:
 
     def embeddings(self, contexts: Tensor) -> Tensor:
         """Normalised class embeddings under each candidate. (b, m, D) -> (b, C, E)."""
-        _, m, width = contexts.shape
-        if width != self.tower.width:
-            raise InputError(f"contexts are {width} wide, the model's tokens {self.tower.width}")
-        if m > self.room:
-            raise InputError(
-                f"{m} contexts do not fit: of the model's {self.tower.limit} tokens, [SOS] and the longest class "
-                f"name take {1 + self.longest}, which leaves {self.room}"
-            )
+        check_context_room(contexts.shape, self.tower.width, self.tower.limit, self.room, "[SOS]")
         fast = self.position == "end" and len(self.tower.layers) > 1
         run = self._shared if fast else self._apart
-        return torch.cat([run(part) for part in torch.split(contexts, self.chunk(m))])
+        return torch.cat([run(part) for part in torch.split(contexts, self.chunk(contexts.shape[1]))])
 
     def chunk(self, m: int) -> int:
         """How many candidates one step takes at most, by the memory bound."""
@@ -295,7 +287,7 @@ class BoundText:
     def _apart(self, contexts: Tensor) -> Tensor:
         """Class name in the middle or in front: nothing is shared between classes."""
         b, m, _ = contexts.shape
-        half = {"end": m, "middle": m // 2, "front": 0}[self.position]
+        half = contexts_before(self.position, m)
         out = contexts.new_empty(b, self.classes, self.tower.projection.shape[0])
         for rows, ids in _by_length(self._suffixes, contexts.device, self._tails):
             c, cut = len(rows), ids.shape[1] - self._tails[int(rows[0])]

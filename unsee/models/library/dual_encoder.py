@@ -24,7 +24,7 @@ from unsee.models.fast.checkpoint_record import is_buffer, read_json
 from unsee.models.features import FeatureCache
 from unsee.models.library.image_towers import LibraryVision
 from unsee.models.library.siglip_text import siglip_features
-from unsee.models.library.text_towers import Layout, LibraryTower, place_contexts, token_table, whole_forward
+from unsee.models.library.text_towers import LibraryTower, TokenLayout, place_contexts, token_table, whole_forward
 from unsee.models.library.token_tables import LibraryTokenizer
 from unsee.models.local import LocalModel
 
@@ -211,7 +211,7 @@ def as_local(
     return model
 
 
-def _layout(tokens: LibraryTokenizer, config: Any, padded: bool, source: str) -> Layout:
+def _layout(tokens: LibraryTokenizer, config: Any, padded: bool, source: str) -> TokenLayout:
     positions = int(config.max_position_embeddings)
     if config.model_type in ("roberta", "xlm-roberta", "camembert", "altclip_text_model"):
         positions -= int(config.pad_token_id) + 1  # these number their positions from after the padding's id
@@ -219,7 +219,7 @@ def _layout(tokens: LibraryTokenizer, config: Any, padded: bool, source: str) ->
     if padded and tokens.pad is None:
         raise ModelError(f"{source}: its text tower needs padding, and its tokenizer has no padding token")
     pad = tokens.pad if padded else None
-    return Layout(limit, tokens.placeholder(), pad, tokens.left, tokens.masked and padded)
+    return TokenLayout(limit, tokens.placeholder(), pad, tokens.left, tokens.masked and padded)
 
 
 def _said(folder: Path, part: str) -> str:

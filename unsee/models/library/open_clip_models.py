@@ -20,7 +20,7 @@ from unsee.errors import MissingExtra, ModelError
 from unsee.models.fast.checkpoint_record import Preprocess, read_json
 from unsee.models.fast.clip import text_tower
 from unsee.models.fast.open_clip import (
-    CONFIG,
+    OPEN_CLIP_CONFIG,
     find_weights,
     read_text_sizes,
     refuse_unusual_text,
@@ -30,32 +30,33 @@ from unsee.models.fast.tokenizers import find_tokenizer
 from unsee.models.fast.vision import PixelTower
 from unsee.models.fast.weights import Weights, floats, read_weights
 from unsee.models.features import FeatureCache
-from unsee.models.library.text_towers import Layout, LibraryTower, place_contexts, token_table
+from unsee.models.library.text_towers import LibraryTower, TokenLayout, place_contexts, token_table
 from unsee.models.local import LocalModel, Tower
 
 TEXT_PARTS = ("text_projection", "positional_embedding", "token_embedding.", "transformer.", "ln_final.")
-SCALES = ("logit_scale", "logit_bias")
+SCALE_NAMES = ("logit_scale", "logit_bias")
 
 
 def needs_open_clip(folder: Path) -> bool:
     """Whether a folder's towers are built by `open_clip`."""
-    if not (folder / CONFIG).is_file():
+    if not (folder / OPEN_CLIP_CONFIG).is_file():
         return False
-    model = read_json(folder / CONFIG).get("model_cfg") or {}
+    model = read_json(folder / OPEN_CLIP_CONFIG).get("model_cfg") or {}
     vision, text = model.get("vision_cfg") or {}, model.get("text_cfg") or {}
     return bool(vision.get("timm_model_name") or text.get("no_causal_mask"))
 
 
 def load_open_clip(name: str, folder: Path, cache: FeatureCache | None, device: str, dtype: torch.dtype) -> LocalModel:
     """The OpenCLIP model in this folder; MissingExtra names the install line where `open_clip` is not there."""
-    config = read_json(folder / CONFIG)
+    config = read_json(folder / OPEN_CLIP_CONFIG)
     cfg = dict(config["model_cfg"])
     text = dict(cfg.get("text_cfg") or {})
-    refuse_unusual_text(folder / CONFIG, {key: value for key, value in text.items() if key != "no_causal_mask"})
+    usual = {key: value for key, value in text.items() if key != "no_causal_mask"}
+    refuse_unusual_text(folder / OPEN_CLIP_CONFIG, usual)
     weights = floats(read_weights(find_weights(folder)))
     model = _build(folder, cfg, weights)
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
-    how = settings_to_preprocess(folder / CONFIG, config.get("preprocess_cfg") or {}, _side(cfg, folder))
+    how = settings_to_preprocess(folder / OPEN_CLIP_CONFIG, config.get("preprocess_cfg") or {}, _side(cfg, folder))
     encoder = OpenClipVision(model.visual, how, json.dumps(cfg.get("vision_cfg"), sort_keys=True), device, dtype)
     tower = _text(folder, cfg, text, model, weights, device, dtype)
     tokenizer = find_tokenizer(None, tower.tokens.shape[0])
@@ -85,7 +86,7 @@ def _build(folder: Path, cfg: Mapping[str, Any], weights: Weights) -> Any:
         with torch.random.fork_rng():
             model = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**parts)
     except Exception as error:  # timm and open_clip raise all types on a config that is not theirs
-        raise ModelError(f"{folder / CONFIG}: open_clip cannot build it ({_line(error)})") from None
+        raise ModelError(f"{folder / OPEN_CLIP_CONFIG}: open_clip cannot build it ({_line(error)})") from None
     if "logit_bias" in weights and model.logit_bias is None:
         raise ModelError(f"{folder}: has a logit_bias, but its config does not say init_logit_bias")
     try:
@@ -104,7 +105,7 @@ def _named(weights: Weights, custom: bool) -> Weights:
 def _side(cfg: Mapping[str, Any], folder: Path) -> int:
     side = (cfg.get("vision_cfg") or {}).get("image_size", 224)
     if not isinstance(side, int):
-        raise ModelError(f"{folder / CONFIG}: vision_cfg.image_size is {side!r}; it must be one number")
+        raise ModelError(f"{folder / OPEN_CLIP_CONFIG}: vision_cfg.image_size is {side!r}; it must be one number")
     return side
 
 
@@ -124,12 +125,12 @@ def _text(
         return text_tower(state, sizes, device, dtype)
     half = copy.copy(model)
     half._modules = {key: part for key, part in model._modules.items() if key != "visual"}
-    half._parameters = {key: weight for key, weight in model._parameters.items() if key not in SCALES}
+    half._parameters = {key: weight for key, weight in model._parameters.items() if key not in SCALE_NAMES}
     asked = TextHalf(half)
     table = token_table(asked)
     place_contexts(table)
     limit, width = int(text.get("context_length", 77)), table.embedding_dim
-    layout = Layout(limit, placeholder=1, pad=0)  # OpenCLIP pads with 0; any id below the end token's may stand in
+    layout = TokenLayout(limit, placeholder=1, pad=0)  # OpenCLIP pads with 0; any id below the end token's may stand in
     return LibraryTower(asked, table, layout, json.dumps(dict(text), sort_keys=True), 4 * (8 + 8) * width)
 
 

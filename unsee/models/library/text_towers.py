@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unsee.errors import InputError
 from unsee.models.fast.text_tower import CHUNK_BYTES
-from unsee.settings import POSITIONS
+from unsee.models.placement import check_context_room, check_position, contexts_before
 
 Read = Callable[[Any, Tensor, Tensor | None], Tensor]  # model, ids (n, s), mask or None -> embeddings (n, E)
 # Where contexts go in the batch that is being computed: columns (n, m) and contexts (n, m, D). A context variable,
@@ -30,7 +30,7 @@ _PLACED: ContextVar[tuple[Tensor, Tensor] | None] = ContextVar("placed", default
 
 
 @dataclass(frozen=True)
-class Layout:
+class TokenLayout:
     """How token ids become the tower's input."""
 
     limit: int  # positions
@@ -52,7 +52,7 @@ class LibraryTower:
 
     model: Any  # with `get_text_features`
     table: torch.nn.Embedding
-    layout: Layout
+    layout: TokenLayout
     recipe: str
     row_bytes: int  # of memory that one position takes
     read: Read = whole_forward
@@ -89,8 +89,7 @@ class LibraryTower:
         self, names: Sequence[Sequence[int]], sos: int | None, position: str = "end", tails: Sequence[int] = ()
     ) -> LibraryText:
         """The tower bound to class names: ids of `<class name>.` and the end token; a tail is what follows the name."""
-        if position not in POSITIONS:
-            raise InputError(f"the class position is one of {', '.join(POSITIONS)}, not {position!r}")
+        check_position(position)
         start = () if sos is None else (sos,)
         return LibraryText(self, tuple(map(tuple, names)), start, position, tuple(tails))
 
@@ -146,20 +145,13 @@ class LibraryText:
 
     def embeddings(self, contexts: Tensor) -> Tensor:
         """Normalised class embeddings under each candidate. (b, m, D) -> (b, C, E)."""
-        _, m, width = contexts.shape
-        if width != self.tower.width:
-            raise InputError(f"contexts are {width} wide, the model's tokens {self.tower.width}")
-        if m > self.room:
-            raise InputError(
-                f"{m} contexts do not fit: of the model's {self.tower.limit} tokens, special tokens and the longest "
-                f"class name take {self.tower.limit - self.room}, which leaves {self.room}"
-            )
-        return self.tower.run(self.prompts(m), contexts)
+        check_context_room(contexts.shape, self.tower.width, self.tower.limit, self.room, "special tokens")
+        return self.tower.run(self.prompts(contexts.shape[1]), contexts)
 
     def prompts(self, m: int) -> list[Prompts]:
         """The prompts with room for m contexts, prepared once."""
         if m not in self._prompts:
-            before = {"end": m, "middle": m // 2, "front": 0}[self.position]
+            before = contexts_before(self.position, m)
             spare, start = [self.tower.layout.placeholder] * m, len(self._start)
             texts = []
             for name, tail in zip(self._names, self._tails, strict=True):
@@ -181,7 +173,7 @@ class Prompts:
 
 
 def arrange(
-    layout: Layout, texts: Sequence[tuple[Sequence[int], int, int]], before: int, device: torch.device, m: int = 0
+    layout: TokenLayout, texts: Sequence[tuple[Sequence[int], int, int]], before: int, device: torch.device, m: int = 0
 ) -> list[Prompts]:
     """Texts as the tower takes them: padded as it was trained, or else those of one length together.
 

@@ -23,7 +23,7 @@ PATIENCE = 600.0  # seconds without an answer before a run stops
 FIRST_CONTACT = 5.0  # the same, before anything at the address has answered as unsee serve does
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0
 SILENT = 2.0  # seconds of trouble before anything is said
-ACKNOWLEDGED = 32  # keys that one request acknowledges
+ACKNOWLEDGED_AT_ONCE = 32  # keys that one request acknowledges
 CONNECT, READ = 5.0, 90.0  # seconds; reading is longer than the server's own limit on a request
 
 
@@ -149,7 +149,7 @@ class Connection:
         if key is not None:
             headers[IDEMPOTENCY_KEY] = key
         with self._lock:
-            acknowledged = self._arrived[:ACKNOWLEDGED]
+            acknowledged = self._arrived[:ACKNOWLEDGED_AT_ONCE]
         if acknowledged:
             headers[ACKNOWLEDGE] = ",".join(acknowledged)
         try:

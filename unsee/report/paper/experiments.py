@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unsee.data.class_names import SHARE, first_share
+from unsee.data.class_names import FORGET_SHARE, first_share
 from unsee.errors import InputError, unknown
 from unsee.methods.registry import METHODS
 from unsee.runs.records import ResultRecord
@@ -155,7 +155,7 @@ def forgotten(row: TableRow, point: XPoint, class_names: Sequence[str]) -> tuple
         raise InputError(f"{row.name!r} forgets class number {max(row.forget)}, but there are {len(class_names)}")
     if row.forget:
         return tuple(class_names[i] for i in row.forget)
-    return first_share(class_names, SHARE if point.share is None else point.share)
+    return first_share(class_names, FORGET_SHARE if point.share is None else point.share)
 
 
 def requests_of(

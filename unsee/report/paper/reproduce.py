@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unsee.methods.forecast import forecast
-from unsee.methods.recorder import Say
 from unsee.report.paper.experiments import Experiment, ResultLine, TableRow, XPoint, requests_of, result_line
 from unsee.runs.folder import read_result
 from unsee.runs.records import ResultRecord
 from unsee.runs.sweep import RunRequest, Workspace, run_all
+from unsee.types import Say
 
 Runner = Callable[[Workspace, Sequence[RunRequest]], Iterator[tuple[RunRequest, ResultRecord, float]]]
 # Called after every run: runs done, of how many; the last one, its result and seconds.

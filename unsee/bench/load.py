@@ -36,9 +36,9 @@ from unsee.types import Floats
 
 CLIENTS = 64
 SECONDS = 120.0
-IMAGES = 192  # different ones, sent again and again: the service keeps none of them
-BATCH = 64
-WARM_UP = 0.25  # of the time, before memory is compared
+SENT_IMAGES = 192  # different ones, sent again and again: the service keeps none of them
+SENT_AT_ONCE = 64
+WARM_UP_SHARE = 0.25  # of the time, before memory is compared
 CLOSE = 1e-4  # how near a score must be to the bare model's
 
 
@@ -74,7 +74,7 @@ def measure_load(
     seconds: float = SECONDS,
     model: str = "mini",
     threads: int | None = None,
-    images: int = IMAGES,
+    images: int = SENT_IMAGES,
     say: Callable[[str], None] = lambda text: None,
 ) -> LoadResult:
     """Serves a model, loads it, and compares it with the bare one. threads: by default all cores but one."""
@@ -93,7 +93,7 @@ def measure_load(
         files = [image_file(chosen, row) for row in range(len(chosen))]
         bare = Bare(local, [chosen.read(row) for row in range(len(chosen))], data.class_names)
         first = bare.throughput()
-        say(f"bare model: {first:.1f} images a second in batches of {BATCH}, {threads} threads")
+        say(f"bare model: {first:.1f} images a second in batches of {SENT_AT_ONCE}, {threads} threads")
         say(f"{clients} clients for {seconds:g} s")
         with _service(model, threads) as (port, pid):
             seen = asyncio.run(load(port, pid, files, bare.answers, data.class_names, clients, seconds))
@@ -120,8 +120,8 @@ class Bare:
         rates: list[float] = []
         self.answers = []
         worked = time.process_time()
-        for start in range(0, len(self._glances), BATCH):
-            part = self._glances[start : start + BATCH]
+        for start in range(0, len(self._glances), SENT_AT_ONCE):
+            part = self._glances[start : start + SENT_AT_ONCE]
             began = time.perf_counter()
             self.answers.extend(self._engine.classify(part))
             rates.append(len(part) / (time.perf_counter() - began))
@@ -145,7 +145,7 @@ class Seen:
         """The numbers to print."""
         answered = sum(status == 200 for status in self.statuses)
         p50, p99 = (float(p) for p in np.percentile(self.times or [float("nan")], [50, 99]))
-        warm = [size for when, size in self.memory if when >= WARM_UP * self.seconds] or [0]
+        warm = [size for when, size in self.memory if when >= WARM_UP_SHARE * self.seconds] or [0]
         start, end = max(warm[: max(1, len(warm) // 10)]), warm[-1]
         return LoadResult(
             clients=clients,

@@ -5,13 +5,12 @@ Rules on class embeddings instead of answers are in `null_space.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from unsee.answers.metrics import scores, top_classes
-from unsee.answers.rules import gate, mask
+from unsee.answers.rules import RULES
 from unsee.errors import InputError
 from unsee.methods.asked import bind_images
 from unsee.methods.best import Evaluated
@@ -23,17 +22,6 @@ from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages
 from unsee.seeds import stream
 from unsee.types import Floats, Mask
-
-
-def _plain(p: Floats, forget: Mask, rng: np.random.Generator) -> Floats:
-    return p
-
-
-RULES: dict[str, Callable[[Floats, Mask, np.random.Generator], Floats]] = {
-    "zero-shot": _plain,
-    "label-mask": mask,
-    "uniform-gate": gate,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +37,11 @@ class FixedRule:
             raise InputError(f"method {method!r} needs answers to a plain-text prompt; this model gives none")
         return self.apply(plain)
 
-    def apply(self, plain: Floats) -> Floats:
-        """What the rule makes of the plain prompt's answers (n, C)."""
+    def apply(self, plain: Floats, listed: Mask | None = None) -> Floats:
+        """What the rule makes of the plain prompt's answers (n, C). listed: the names on its list, if not its own."""
         settings = self.task.settings
-        return RULES[settings.method](plain, self.task.forget, stream(settings.seed, "gate"))
+        names = self.task.forget if listed is None else listed
+        return RULES[settings.method](plain, names, stream(settings.seed, "gate"))
 
 
 def apply_rule(task: Task, recorder: Recorder) -> Fitted:

@@ -8,11 +8,11 @@ import numpy as np
 
 from unsee.answers.intervals import Estimate, auroc_of, largest_share, mean_of, share_of
 from unsee.answers.metrics import entropy, per_class_accuracy, scores, top_classes
-from unsee.answers.rules import SERVING
+from unsee.answers.rules import rules_for_prompts
 from unsee.audit.information import mutual_information
 from unsee.audit.measures import calibration_error, kl_to_uniform
 from unsee.audit.probes import PROTOTYPE_SHOTS, SHOTS, Fit, Halves, Prototypes, forgotten_probe, k_shot_probe
-from unsee.audit.record import Answers, ForgottenClass, KeptClass, Membership, Served
+from unsee.audit.record import Answers, ForgottenClass, KeptClass, Served, estimate
 from unsee.runs.records import EstimateRecord
 from unsee.seeds import stream
 from unsee.types import Doubles, Floats, Ints, Mask
@@ -37,7 +37,7 @@ def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names
         largest_share=estimate(largest_share(top, classes)),
         lands_on=_lands_on(top, class_names),
         mutual_information=estimate(_bits(true, top, seed)),
-        **_told_apart(confidences, gone, seed),
+        **_detected(confidences, gone, seed),
         probe={k: estimate(_probe(p, true, k, seed)) for k in SHOTS},
         prototype={k: estimate(_probe(p, true, k, seed, Prototypes)) for k in PROTOTYPE_SHOTS},
         accuracy_kept=estimate(kept),
@@ -51,40 +51,11 @@ def measure_answers(confidences: Floats, labels: Ints, forget: Mask, class_names
 
 
 def measure_served(p: Floats, labels: Ints, forget: Mask, seed: int) -> dict[str, Served]:
-    """The same answers under each serving rule, in fewer words."""
-    return {name: _served(rule(p, forget, stream(seed, name)), labels, forget, seed) for name, rule in SERVING.items()}
-
-
-def measure_membership(
-    shots: Floats, shot_labels: Ints, others: Floats, other_labels: Ints, forget: Mask, which: str
-) -> Membership:
-    """Whether answers to the tuning shots differ from those to other images of their classes.
-
-    The attacker looks at the confidence in the true class. As each class has a level of its own, a shot is compared
-    with images of its class only.
-    """
-
-    def within(side: Mask) -> Estimate | None:
-        mine, theirs = side[shot_labels], side[other_labels]
-        classes = np.concatenate([shot_labels[mine], other_labels[theirs]])
-        found = np.concatenate([shots[mine], others[theirs]])
-        values = found[np.arange(len(classes)), classes].astype(np.float64)
-        return auroc_of(values, np.arange(len(classes)) < mine.sum(), classes)
-
-    return Membership(
-        forgotten=estimate(within(forget)),
-        kept=estimate(within(~forget)),
-        others=which,
-        forgotten_shots=int(forget[shot_labels].sum()),
-        kept_shots=int((~forget[shot_labels]).sum()),
-    )
-
-
-def estimate(found: Estimate | None) -> EstimateRecord | None:
-    """A measure as a record; None without images."""
-    if found is None or np.isnan([found.value, found.low, found.high]).any():
-        return None
-    return EstimateRecord(value=found.value, low=found.low, high=found.high)
+    """The same answers under each rule that a prompt can carry, with fewer figures."""
+    return {
+        name: _served(rule(p, forget, stream(seed, name)), labels, forget, seed)
+        for name, rule in rules_for_prompts().items()
+    }
 
 
 def _bits(true: Ints, top: Ints, seed: int) -> Estimate:
@@ -96,7 +67,7 @@ def _probe(p: Floats, true: Ints, shots: int, seed: int, fit: Fit | None = None)
     return None if found is None else found.estimate
 
 
-def _told_apart(confidences: Floats, gone: Mask, seed: int) -> dict[str, EstimateRecord | None]:
+def _detected(confidences: Floats, gone: Mask, seed: int) -> dict[str, EstimateRecord | None]:
     values = {"auroc_confidence": -confidences.max(axis=1).astype(np.float64), "auroc_entropy": entropy(confidences)}
     found = {name: estimate(auroc_of(value, gone)) for name, value in values.items()}
     return found | {"auroc_probe": estimate(_sure(forgotten_probe(confidences, gone, stream(seed, "halves")), gone))}
