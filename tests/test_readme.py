@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -16,6 +16,7 @@ import pytest
 import unsee
 from unsee.cli import cli
 from unsee.runs.records import RECORDS
+from unsee.settings import list_settings
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -116,14 +117,17 @@ def test_api_reference_has_every_public_name():
 def test_published_schemas_are_those_of_the_code():
     if tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 13):
         pytest.skip("pydantic before 2.13 leaves the docstrings of dataclasses out of schemas")
-    spec = importlib.util.spec_from_file_location("docs_schemas", ROOT / "docs" / "schemas.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    script = runpy.run_path(str(ROOT / "docs" / "schemas.py"))
     published = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "schemas").iterdir()}
     assert len(published) == len(RECORDS) + 1  # and audit.json
-    assert published == module.schemas(), "run: python docs/schemas.py"
+    assert published == script["schemas"](), "run: python docs/schemas.py"
+
+
+def test_the_page_of_settings_is_that_of_the_code():
+    script = runpy.run_path(str(ROOT / "docs" / "settings_page.py"))
+    published = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert all(f"| `{one.name}` |" in published for one in list_settings())
+    assert published == script["page"](), "run: python docs/settings_page.py"
 
 
 def test_the_site_builds_without_warnings(tmp_path):
