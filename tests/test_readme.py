@@ -93,6 +93,7 @@ def test_every_relative_link_leads_to_a_file(page):
 def test_readme_is_short_and_its_first_command_comes_early():
     text = README.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
+    assert not [line for line in text.splitlines() if len(line) > 120]
     before = text.partition("\nunsee ")[0]
     assert len(before.split()) <= 100
 
@@ -102,6 +103,40 @@ def test_the_tables_of_the_readme_are_those_of_the_pages():
     pages = [(ROOT / "docs" / page).read_text(encoding="utf-8").splitlines() for page in ("results.md", "audit.md")]
     assert len(rows) >= 16
     assert set(rows) <= {row for page in pages for row in page}
+
+
+# Each term, as a pattern, and where the README says what it is.
+EXPLAINED = {
+    r"H\b": "**H**: the harmonic mean",
+    "Err_for": "**Err_for**: percent",
+    "Acc_mem": "**Acc_mem**: percent",
+    "label mask": "**label mask**: the same",
+    "context token": "*context tokens*",
+    "prompt alone": "*prompt alone*",
+    "as served": "**as served**: the prompt, then a rule",
+    "black box": "*black box*: it gets",
+    "LCS": "*Latent Context Sharing* (LCS)",
+    "gate": "A *gate* is such code",
+    "serving code": "*Serving code* runs",
+    "probe": "a *probe*, a classifier",
+    "bits": "*bits*, what the label",
+}
+
+
+@pytest.mark.parametrize("term", EXPLAINED)
+def test_readme_explains_every_term_where_it_first_uses_it(term):
+    text = re.sub(r"^```.*?^```", "", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = " ".join(text.split())
+    used = re.search(rf"\b{term}", text, flags=re.IGNORECASE if term.islower() else 0)
+    assert used is not None
+    assert EXPLAINED[term] in text
+    assert used.start() >= text.index(EXPLAINED[term]), text[used.start() - 40 : used.end() + 40]
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=name_of)
+def test_pages_use_the_words_of_the_field(page):
+    text = page.read_text(encoding="utf-8").lower()
+    assert not [word for word in ("tells", "told", "struck", "named right", "served as") if word in text]
 
 
 def test_pages_name_no_machine():
