@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -16,6 +16,7 @@ import pytest
 import unsee
 from unsee.cli import cli
 from unsee.runs.records import RECORDS
+from unsee.settings import list_settings
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -92,6 +93,7 @@ def test_every_relative_link_leads_to_a_file(page):
 def test_readme_is_short_and_its_first_command_comes_early():
     text = README.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
+    assert not [line for line in text.splitlines() if len(line) > 120]
     before = text.partition("\nunsee ")[0]
     assert len(before.split()) <= 100
 
@@ -101,6 +103,40 @@ def test_the_tables_of_the_readme_are_those_of_the_pages():
     pages = [(ROOT / "docs" / page).read_text(encoding="utf-8").splitlines() for page in ("results.md", "audit.md")]
     assert len(rows) >= 16
     assert set(rows) <= {row for page in pages for row in page}
+
+
+# Each term, as a pattern, and where the README says what it is.
+EXPLAINED = {
+    r"H\b": "**H**: the harmonic mean",
+    "Err_for": "**Err_for**: percent",
+    "Acc_mem": "**Acc_mem**: percent",
+    "label mask": "**label mask**: the same",
+    "context token": "*context tokens*",
+    "prompt alone": "*prompt alone*",
+    "as served": "**as served**: the prompt, then a rule",
+    "black box": "*black box*: it gets",
+    "LCS": "*Latent Context Sharing* (LCS)",
+    "gate": "A *gate* is such code",
+    "serving code": "*Serving code* runs",
+    "probe": "a *probe*, a classifier",
+    "bits": "*bits*, what the label",
+}
+
+
+@pytest.mark.parametrize("term", EXPLAINED)
+def test_readme_explains_every_term_where_it_first_uses_it(term):
+    text = re.sub(r"^```.*?^```", "", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = " ".join(text.split())
+    used = re.search(rf"\b{term}", text, flags=re.IGNORECASE if term.islower() else 0)
+    assert used is not None
+    assert EXPLAINED[term] in text
+    assert used.start() >= text.index(EXPLAINED[term]), text[used.start() - 40 : used.end() + 40]
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=name_of)
+def test_pages_use_the_words_of_the_field(page):
+    text = page.read_text(encoding="utf-8").lower()
+    assert not [word for word in ("tells", "told", "struck", "named right", "served as") if word in text]
 
 
 def test_pages_name_no_machine():
@@ -116,14 +152,17 @@ def test_api_reference_has_every_public_name():
 def test_published_schemas_are_those_of_the_code():
     if tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 13):
         pytest.skip("pydantic before 2.13 leaves the docstrings of dataclasses out of schemas")
-    spec = importlib.util.spec_from_file_location("docs_schemas", ROOT / "docs" / "schemas.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    script = runpy.run_path(str(ROOT / "docs" / "schemas.py"))
     published = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "schemas").iterdir()}
     assert len(published) == len(RECORDS) + 1  # and audit.json
-    assert published == module.schemas(), "run: python docs/schemas.py"
+    assert published == script["schemas"](), "run: python docs/schemas.py"
+
+
+def test_the_page_of_settings_is_that_of_the_code():
+    script = runpy.run_path(str(ROOT / "docs" / "settings_page.py"))
+    published = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert all(f"| `{one.name}` |" in published for one in list_settings())
+    assert published == script["page"](), "run: python docs/settings_page.py"
 
 
 def test_the_site_builds_without_warnings(tmp_path):
