@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from numpy.polynomial import Polynomial
 from scipy.stats import binom
 
 from benchmarks.interval_coverage import CASES, SIZES, cover
@@ -83,6 +86,45 @@ def test_intervals_hold_the_truth_as_often_as_chance_allows(measure, truth):
     row = cover(measure, truth, 20, trials)
     assert row.inside
     assert row.coverage * trials >= binom.ppf(0.001, trials, 0.95)
+
+
+def test_the_largest_of_few_equal_shares_is_held_in_89_or_98_percent_and_nothing_between():
+    """Ten labels alike, 20 images: 0.1 is held up to a largest count. The counts' exact distribution, by generating
+    functions, says how often one more or fewer would hold it."""
+
+    def at_most(most: int, n: int = 20, labels: int = 10) -> float:
+        one = Polynomial([1 / math.factorial(k) for k in range(most + 1)])
+        return float((one**labels).coef[n] * math.factorial(n) / labels**n)
+
+    def holds(most: int) -> bool:
+        counts = [most, *[2] * ((20 - most) // 2), *[1] * (most % 2)]
+        return largest_share(np.repeat(np.arange(len(counts)), counts), 10).low <= 0.1
+
+    assert [holds(most) for most in (5, 6, 7)] == [True, True, False]
+    assert [at_most(most) for most in (5, 6)] == pytest.approx([0.889, 0.976], abs=0.001)
+
+
+def test_near_chance_the_upper_end_of_a_probe_is_the_longer_one():
+    rng = np.random.default_rng(0)
+    for chance in (0.25, 0.5):
+        found = accuracy_of_trials((rng.random((20, 80)) < chance).astype(float), 0.05, round(1 / chance))
+        assert found.high - found.value > 1.2 * (found.value - found.low)
+    found = accuracy_of_trials((rng.random((20, 80)) < 0.7).astype(float), 0.05, 2)
+    assert found.high - found.value < 1.05 * (found.value - found.low)  # far above chance
+
+
+@pytest.mark.parametrize(("n", "shift", "ratio"), [(20, 0.0, 1.8), (400, 0.0, 2), (20, 2.0, 1.8), (400, 2.0, 1.25)])
+def test_two_halves_that_learned_something_are_worth_more_than_one(n, shift, ratio):
+    positive, halves = np.arange(2 * n) < n, np.arange(2 * n) % 2
+    values = np.random.default_rng(1).standard_normal(2 * n) + shift * positive
+    crossed, apart = (auroc_of(values, positive, halves, crossed=c) for c in (True, False))
+    assert ((crossed.high - crossed.low) / (apart.high - apart.low)) ** 2 == pytest.approx(ratio, rel=0.1)
+
+
+def test_one_image_unlike_the_others_does_not_make_a_mean_unknown():
+    values = np.append(np.linspace(0.88, 0.94, 19), 0.33)
+    found = mean_of(values, 0, 1)
+    assert 0.03 < found.value - found.low < 0.15
 
 
 # Where intervals hold the truth a little more often than in 97 %, by size: the largest of equal shares is at the end of

@@ -7,6 +7,7 @@ intervals hold the true value.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +21,13 @@ Z = 1.959963984540054  # 97.5 % of a standard normal distribution
 TAIL = 0.025
 STEPS = 25  # of a search by halves: to seven digits
 FEW = 0.5  # pairs of images in the wrong order, about, at which an AUROC's own variance counts as much as the model's
+BEND = (
+    0.8  # skewness times reach, at most: at 1 Hall's transformation is vertical, and a long end would be far too long
+)
+LEARNED = 30.0  # squared standard errors above chance, about, at which two halves begin to have less in common
+TOGETHER = 0.91  # of the variance of trials: its parts do not quite always go together
+LEAN = (0.4, 0.5)  # at chance: logarithms of how much smaller it is at the lower end, and larger at the upper one
+CLEAR = 10.0  # squared standard errors above chance at which half of these are left
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,9 @@ def paired_difference(before: Mask, after: Mask) -> Estimate:
 def mean_of(values: Doubles, least: float, most: float) -> Estimate:
     """The mean of values between two bounds: Student's t, corrected for skewness by Hall's transformation.
 
-    Entropies pile up at an end, where t alone, BCa and percentiles cover 90 to 93 % with 20 images. Where all values
-    are equal, images with another one could have been missed: as large a share as no sign of them allows.
+    Entropies pile up at an end, where t alone, BCa and percentiles cover 90 to 93 % with 20 images. The skewness of few
+    values says little if it is large, so it counts up to a limit. Where all values are equal, images with another one
+    could have been missed: as large a share as no sign of them allows.
     """
     n = len(values)
     if n == 0:
@@ -80,8 +89,8 @@ def mean_of(values: Doubles, least: float, most: float) -> Estimate:
     if spread <= 1e-9 * (most - least):
         missed = wilson(0.0, n).high
         return Estimate(mean, mean - missed * (mean - least), mean + missed * (most - mean))
-    skew = float(((values - mean) ** 3).mean() / values.std() ** 3)
     reach = float(student.ppf(1 - TAIL, n - 1)) / math.sqrt(n)
+    skew = float(np.clip(((values - mean) ** 3).mean() / values.std() ** 3, -BEND / reach, BEND / reach))
 
     def unskewed(y: float) -> float:
         return 3 / skew * (math.cbrt(1 + skew * (y - skew / (6 * n))) - 1) if abs(skew) > 1e-6 else y
@@ -98,7 +107,8 @@ def auroc_of(values: Doubles, positive: Mask, strata: Ints | None = None, crosse
     takes its place. With strata only images of the same one are compared. values, positive, strata (n,).
 
     crossed: values of each of two strata come from a classifier that learned from the other. Near chance both are right
-    by the same coincidence, so that two halves are worth one; the surer they are, the less they have in common.
+    by the same coincidence, so that two halves are worth one; the surer it is that they learned something, the less
+    they have in common.
     """
     groups = [np.ones(len(values), dtype=np.bool_)] if strata is None else [strata == s for s in np.unique(strata)]
     found = [_delong(values[g & positive], values[g & ~positive]) for g in groups]
@@ -116,7 +126,10 @@ def auroc_of(values: Doubles, positive: Mask, strata: Ints | None = None, crosse
         out_of_order = spread * sum(min(part.positives, part.negatives) for part in parts)
         own = out_of_order / (out_of_order + FEW)
         effective = math.exp(own * math.log(spread / variance) + (1 - own) * math.log(effective))
-    return wilson(value, effective / (1 + 2 * math.sqrt(spread)) if crossed else effective)
+    if crossed:
+        by_chance = sum(w * w / (4 * _usual_size(0.5, part)) for w, part in zip(weights, parts, strict=True))
+        effective /= 1 + 1 / math.sqrt(1 + (value - 0.5) ** 2 / by_chance / LEARNED)
+    return wilson(value, effective)
 
 
 @dataclass(frozen=True)
@@ -154,7 +167,8 @@ def largest_share(top: Ints, classes: int) -> Estimate:
 
     The largest of many counts is too high where shares are alike and images few. So value and ends are the largest
     shares under which as large a count comes by chance in 50, 2.5 and 97.5 % of samples; the other shares stay as they
-    are as far as they can. Nothing is below 1/C, so that end itself is tested one-sided, at 5 %.
+    are as far as they can. Where few or no samples would have their upper end too low, the lower end may be too high in
+    as many more, up to 5 %: with few images near 1/C. Nothing is below 1/C, so that end itself is tested one-sided.
     """
     n = len(top)
     if n == 0:
@@ -164,16 +178,27 @@ def largest_share(top: Ints, classes: int) -> Estimate:
 
     def above(largest: float) -> float:
         """How often the largest count is above this one; half of those that are equal count."""
-        p = _with_largest(shares, largest)
-        return 1 - (float(np.prod(bdtr(most, n, p))) + float(np.prod(bdtr(most - 1, n, p)) if most else 0)) / 2
+        return _chance_above(most, n, _with_largest(shares, largest))
 
-    ends = [_by_halves(above, level, 1 / classes, 1.0) for level in (TAIL, 0.5, 1 - TAIL)]
+    def either(largest: float) -> float:
+        """The same, and how often the upper end would be below this share."""
+        p = _with_largest(shares, largest)
+        fewest = bisect_left(range(n), True, key=lambda count: _chance_above(count, n, p) <= 1 - TAIL)
+        return _chance_above(most, n, p) + float(np.prod(bdtr(fewest - 1, n, p)) if fewest else 0)
+
+    ends = [_by_halves(either, 2 * TAIL, 1 / classes, 1.0)]
+    ends += [_by_halves(above, level, 1 / classes, 1.0) for level in (0.5, 1 - TAIL)]
     if above(1 / classes) > 2 * TAIL:
         ends[0] = 1 / classes
     else:
         ends[0] = max(ends[0], np.nextafter(1 / classes, 1))
     low, value, high = ends
     return Estimate(max(low, value), low, high)
+
+
+def _chance_above(count: int, n: int, p: Doubles) -> float:
+    """How often the largest of these counts of n images is above this one; half of those that are equal count."""
+    return 1 - (float(np.prod(bdtr(count, n, p))) + float(np.prod(bdtr(count - 1, n, p)) if count else 0)) / 2
 
 
 def _with_largest(shares: Doubles, largest: float) -> Doubles:
@@ -208,8 +233,11 @@ def accuracy_of_trials(right: Doubles, shown: float, classes: int) -> Estimate:
     Other images would have given other shots and other images to test on, so the variance has three parts: of images
     over their means, of trials over theirs, and, as trials share images, of what their shots have in common: where
     a share `shown` of all images are shots, trials correlate by about as much. An image that is easy to recognise is
-    also a good example, so the first and the last add up as if they always went together. Wilson's interval with
+    also a good example, so the first and the last add up nearly as if they always went together. Wilson's interval with
     as many effective images, and Student's quantile; images have two roles, so each counts as half a degree of freedom.
+
+    Near chance what makes images resemble others of their class raises both accuracy and variance. So where accuracy is
+    too low by chance, so is the variance: the upper end has a larger one, the lower end a smaller one.
     """
     seen = ~np.isnan(right)
     often, images = seen.sum(axis=1), seen.any(axis=0)
@@ -224,9 +252,13 @@ def accuracy_of_trials(right: Doubles, shown: float, classes: int) -> Estimate:
     shots = max(0.0, between - noise / tested)
     common = shots * shown / (1 - shown)
     variance = (math.sqrt(by_image.var(ddof=1) / n if n > 1 else 0.25) + math.sqrt(common)) ** 2 + shots / trials
-    spread = value * (1 - value)
-    effective = spread / variance if variance > 0 and spread > 0 else n
-    return wilson(value, effective, float(student.ppf(1 - TAIL, max(1.0, (n - classes) / 2))))
+    variance *= TOGETHER
+    spread, z = value * (1 - value), float(student.ppf(1 - TAIL, max(1.0, (n - classes) / 2)))
+    if variance == 0 or spread == 0:
+        return wilson(value, n, z)
+    near = 1 / (1 + max(0.0, value - 1 / classes) ** 2 / variance / CLEAR)
+    less, more = (spread / variance * math.exp(lean * near) for lean in (LEAN[0], -LEAN[1]))
+    return Estimate(value, wilson(value, less, z).low, wilson(value, more, z).high)
 
 
 def images_needed(found: Estimate, ceiling: float, images: int) -> int | None:

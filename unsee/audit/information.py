@@ -21,8 +21,8 @@ CELLS = 5_000_000  # of all these tables together, about: fewer draws where ther
 # are raised to this power.
 STRENGTHS = np.concatenate([np.linspace(0, 1, 9), [1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]])
 FINER = 8  # steps between two of them, around each end of the interval
-EVEN = 1.0  # images per class that count as if they had landed as those of all classes do
-UNSEEN = 0.1  # images, of all, that count as if each class had landed on a label of its own
+CHANCE = 2.0  # variances by chance that a count must be off by for half of its deviation to count
+UNSEEN = 0.02  # images, of all, that count as if each class had landed on a label of its own
 
 
 def mutual_information(labels: Ints, top: Ints, rng: np.random.Generator) -> Estimate:
@@ -77,12 +77,17 @@ def _where(sample: Callable[[Doubles], tuple[Doubles, Doubles]], bits: Doubles, 
 def _channels(table: Ints, strengths: Doubles) -> Doubles:
     """How each class's images land on labels: not by class at all at strength 0, as they do here at 1.
 
-    (strengths, classes, labels). There is one more label per class, its own, hardly used at 1: it lets information
-    grow even where all images land on one label.
+    (strengths, classes, labels). A count that is off by no more than chance makes it is taken back to what all classes
+    have: otherwise information would seem spread over many labels, where it varies less from sample to sample than that
+    of few. There is one more label per class, its own, hardly used at 1: it lets information grow even where all images
+    land on one label.
     """
     classes, n = len(table), table.sum()
     overall = table.sum(axis=0) / n
-    found = (table + EVEN * overall) / (table.sum(axis=1, keepdims=True) + EVEN)
+    usual = table.sum(axis=1, keepdims=True) * overall
+    off = table - usual
+    counts = usual + off**3 / (off**2 + CHANCE * usual)
+    found = counts / counts.sum(axis=1, keepdims=True)
     own = UNSEEN / n
     seen = np.concatenate([(1 - own) * found, own * np.eye(classes)], axis=1)
     mixed = np.concatenate([(1 - own) * overall, np.full(classes, own / classes)])

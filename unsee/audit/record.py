@@ -14,7 +14,7 @@ from unsee.runs.folder import AUDIT
 from unsee.runs.records import AuditSummary, EstimateRecord, Finding, Record, read_record
 from unsee.types import Scores
 
-VERSION = 2  # of the measures; audits of an earlier one have other intervals, and are made again where one is asked for
+VERSION = 3  # of the measures; audits of an earlier one have other intervals, and are made again where one is asked for
 R = TypeVar("R", bound=Record)
 Eligibility = Literal["known", "never known", "too few images"]
 
