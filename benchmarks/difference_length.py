@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 import unsee
+from unsee.methods.contexts import make_origin
 from unsee.methods.descent import orthonormal
 from unsee.methods.gradient import LossSlope
 from unsee.methods.losses import forgetting_loss
-from unsee.methods.task import make_origin, make_task
+from unsee.methods.task import make_task
 from unsee.models.fast.text_tower import Layer
 from unsee.models.local import LocalModel
 

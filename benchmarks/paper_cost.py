@@ -22,10 +22,10 @@ import torch
 from unsee.bench.candidate import POPULATION, Subject
 from unsee.data.images import as_images
 from unsee.data.paper_names import CIFAR10, CIFAR100, IMAGENET30
+from unsee.methods.build import make_parametrization
 from unsee.methods.cma import BlockSearch
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
-from unsee.methods.task import make_parametrization
 from unsee.models.local import LocalBound
 from unsee.report.paper.experiments import SHARE, Experiment, TableRow, XPoint, experiment_names, load_experiment
 from unsee.settings import CMA_KINDS, Settings

@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from unsee import InputError
+from unsee.methods.build import PARAMETRIZATIONS, SEARCHES
 from unsee.methods.cma import KINDS, STEP_SIZES
 from unsee.methods.contexts import SCALES
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
-from unsee.settings import CMA_KINDS, PROJECTIONS, parse_settings
-from unsee.settings import STEP_SIZES as STEP_SIZE_NAMES
+from unsee.settings import (
+    CMA_KINDS,
+    ParametrizationName,
+    Projection,
+    SearchName,
+    StepSize,
+    list_settings,
+    parse_settings,
+)
 
 
 def settings(given=None, method="lcs", data="cifar10", classes=10, preset="paper"):
@@ -51,7 +61,7 @@ def test_every_method_resolves(method):
 
 def test_the_limit_is_the_smaller_of_plan_and_budget():
     assert settings().limit == 8000
-    assert settings({"budget": 1234}).limit == 1234
+    assert settings({"budget": 1234}).limit == 1220, "whole generations of 20"
     assert settings({"budget": 9999}).limit == 8000
 
 
@@ -69,8 +79,15 @@ def test_the_limit_is_the_smaller_of_plan_and_budget():
         ({"validate": "never"}, "validate is"),
         ({"validate": "²"}, "validate is"),
         ({"validate": "0"}, "validate is"),
-        ({"memorize_weight": -1.0}, "must not be negative"),
-        ({"shared": -1}, "must not be negative"),
+        ({"budget": 19}, "budget must be at least one generation, which is 20 candidates"),
+        ({"memorize_weight": -1.0}, "memorize_weight must be at least 0, not -1.0"),
+        ({"shared": -1}, "shared must be at least 0"),
+        ({"with_images": 1.5}, "with_images must be at most 1, not 1.5"),
+        ({"sigma0": float("nan")}, "sigma0 must be a finite number, not nan"),
+        ({"slack": float("inf")}, "slack must be a finite number"),
+        ({"shots": True}, "shots must be a whole number, not True"),
+        ({"shots": "3"}, "shots must be a whole number, not '3'"),
+        ({"save_weights": 1}, "save_weights must be true or false, not 1"),
     ],
 )
 def test_bad_settings_are_refused(given, message):
@@ -90,8 +107,19 @@ def test_text_settings_get_their_types():
 
 def test_the_names_of_choices_are_those_of_the_code():
     assert set(CMA_KINDS) == set(KINDS)
-    assert set(PROJECTIONS) == set(SCALES)
-    assert set(STEP_SIZE_NAMES) == set(STEP_SIZES)
+    assert set(get_args(Projection)) == set(SCALES)
+    assert set(get_args(StepSize)) == set(STEP_SIZES)
+    assert set(get_args(SearchName)) == set(SEARCHES)
+    assert set(get_args(ParametrizationName)) == {*PARAMETRIZATIONS, "none"}
+
+
+def test_every_setting_says_what_it_takes_and_what_it_is_for():
+    facts = {one.name: one for one in list_settings()}
+    assert all(one.about and one.kind for one in facts.values())
+    assert (facts["sigma0"].kind, facts["sigma0"].default) == ("a number above 0", "1.0")
+    assert (facts["shots"].kind, facts["shots"].default) == ("a whole number at least 1", "by preset")
+    assert (facts["goal"].kind, facts["goal"].default) == ("entropy, mask, push, constrained", "entropy")
+    assert facts["stop_when_stalled"].default == "false"
 
 
 def test_unknown_methods_and_presets_are_refused():

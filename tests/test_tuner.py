@@ -22,8 +22,8 @@ FORGET = ["airplane", "automobile", "bird", "cat"]
 SHORT = {"iterations": 6, "shots": 4, "population": 8}
 
 
-def tune(model, data, out=None, method="lcs", seed=0, **settings):
-    return PromptTuner(FORGET, method, seed=seed, **(SHORT | settings)).fit(model, data, out=out)
+def tune(model, data, out=None, method="lcs", seed=0, say=None, **settings):
+    return PromptTuner(FORGET, method, seed=seed, **(SHORT | settings)).fit(model, data, out=out, say=say)
 
 
 def losses(run):
@@ -107,12 +107,21 @@ def test_validating_every_candidate_keeps_the_best_of_all(model, data):
     assert every.valid_.h >= best.valid_.h
 
 
-@pytest.mark.parametrize("budget", [1, 7, 8, 20, 47])
-def test_the_budget_is_never_exceeded(model, data, budget):
-    tuner = tune(model, data, budget=budget)
-    assert tuner.ledger_.candidates == budget
-    assert tuner.ledger_.prompts_encoded == (1 + budget) * 10, "once under the plain prompt"
-    assert sum(len(g.losses) for g in tuner.history_) == budget
+@pytest.mark.parametrize(("budget", "asked"), [(8, 8), (15, 8), (20, 16), (47, 40), (48, 48), (1000, 48)])
+def test_the_budget_is_never_exceeded_and_counts_whole_generations(model, data, budget, asked):
+    said = []
+    tuner = tune(model, data, budget=budget, say=said.append)
+    assert tuner.ledger_.candidates == asked
+    assert tuner.ledger_.prompts_encoded == (1 + asked) * 10, "once under the plain prompt"
+    assert sum(len(g.losses) for g in tuner.history_) == asked
+    left = [text for text in said if "left" in text]
+    assert bool(left) == (budget % 8 > 0)
+    assert all(text == f"{budget - asked} candidates of the budget are left: a generation takes 8" for text in left)
+
+
+def test_a_budget_below_one_generation_is_refused(model, data):
+    with pytest.raises(unsee.InputError, match="at least one generation, which is 8 candidates"):
+        tune(model, data, budget=7)
 
 
 @pytest.mark.parametrize("budget", [8, 13, 17, 47])
@@ -132,7 +141,7 @@ def test_resuming_a_finished_run_asks_the_model_nothing(model, data, tmp_path):
     whole = tune(model, data, tmp_path / "run", budget=21)
     config = read_config(tmp_path / "run")
     again = PromptTuner.from_config(config).resume(model, data, tmp_path / "run")
-    assert again.ledger_.candidates == 21
+    assert again.ledger_.candidates == 16
     assert again.ledger_.image_queries == whole.ledger_.image_queries
     assert np.array_equal(again.contexts_, whole.contexts_)
     assert again.valid_ == whole.valid_
@@ -164,7 +173,7 @@ def test_images_are_scored_by_the_names_of_their_classes_not_by_the_order(model,
     bound = bind(model, other)
     assert tuner.score(bound) == tuner.score(data.test)
     assert tuner.score(bind(model, other, data.class_names)) == tuner.score(data.test)
-    result = tuner.finish(tmp_path / "run", bound, data.train.subset(range(8)))
+    result = tuner.finish(tmp_path / "run", bound)
     assert result.test == wanted.tuned
     assert read_answers(tmp_path / "run")["labels"].tolist() == data.test.labels.tolist()
 

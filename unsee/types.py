@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -53,6 +54,11 @@ class Ledger:
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
+    def reset(self, facts: Mapping[str, int]) -> None:
+        """Counts from these figures on: those of an interrupted run."""
+        for name, number in (asdict(Ledger()) | dict(facts)).items():
+            setattr(self, name, number)
+
 
 @dataclass(frozen=True)
 class TradeOff:
@@ -87,12 +93,9 @@ class Generation:
     candidates: int  # so far
     chosen: int | None = None  # index of the candidate that became the best so far
     valid: Scores | None = None  # best validation scores so far
-    partial: bool = False  # the budget ended inside this generation
-    validated: dict[int, Scores] = field(default_factory=dict)  # of a partial generation: by candidate
-    trade_offs: dict[int, TradeOff] = field(default_factory=dict)  # the same
     entered: tuple[Candidate, ...] = field(default=(), compare=False)  # the Pareto front, in this generation
     ledger: dict[str, int] = field(default_factory=dict)
-    z_sum: float | None = None  # one number that tells its candidates from others; None in old runs
+    z_sum: float | None = None  # one number by which a replay checks its candidates; None for a trainer
     best: Floats | None = field(default=None, compare=False)  # (m, D), contexts of the chosen candidate, if any
     warnings: tuple[str, ...] = ()  # said during this generation
     seconds: float = field(default=0.0, compare=False)  # of the run so far, earlier parts included

@@ -25,7 +25,7 @@ def test_a_prompt_carries_its_rule_to_wherever_it_answers(model, data, tmp_path,
     plain = unsee.PromptTuner(["cat", "dog"], serve="as-is", **given).fit(model, data, out=tmp_path / "plain")
     tuner = unsee.PromptTuner(["cat", "dog"], serve=rule, **given).fit(model, data, out=tmp_path / "served")
     np.testing.assert_array_equal(tuner.contexts_, plain.contexts_)  # tuning is the same
-    bound = plain._bound(data.test)
+    bound = plain.run_.bind(data.test)
     own = plain.fitted_.confidences(bound)
     expected = serve(own, plain.forget_mask_, rule)
     assert (expected != own).any()

@@ -32,7 +32,7 @@ def subject(few, demo_features, tmp_path_factory):
     model = unsee.load_model("mini", cache=unsee.FeatureCache(demo_features))
     out = tmp_path_factory.mktemp("mini") / "run"
     tuner = unsee.PromptTuner(FORGET, "label-mask", shots=2).fit(model, few, out=out)
-    tuner.finish(out, tuner._bound(few.test), few.train.subset(tuner.config_.split.train))
+    tuner.finish(out, tuner.run_.bind(few.test))
     return open_subject(out, model, few)
 
 
@@ -127,7 +127,7 @@ def test_damage_is_found_only_with_proof(found, value, around, mark):
 
 def test_parts_that_a_method_does_not_allow_are_noted(model, data, tmp_path):
     tuner = unsee.PromptTuner(("bird", "cat"), "null-space-centred", shots=2).fit(model, data, out=tmp_path / "run")
-    tuner.finish(tmp_path / "run", tuner._bound(data.test), data.train.subset(tuner.config_.split.train))
+    tuner.finish(tmp_path / "run", tuner.run_.bind(data.test))
     record = audit_subject(open_subject(tmp_path / "run", model, data), parts=("attacks", "rebuild"))
     assert record.rebuilt is None
     assert [note.split(":")[0] for note in record.not_audited] == ["rebuild"]

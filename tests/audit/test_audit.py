@@ -42,7 +42,7 @@ def quick():
 
 def make_run(model, data, out, method="lcs", **settings):
     tuner = unsee.PromptTuner(FORGET, method, shots=2, **settings).fit(model, data, out=out)
-    tuner.finish(out, tuner._bound(data.test), data.train.subset(tuner.config_.split.train))
+    tuner.finish(out, tuner.run_.bind(data.test))
     return tuner
 
 
@@ -116,7 +116,7 @@ def test_every_method_can_be_audited(method, model, data, tmp_path):
         settings["population"] = 5
     tuner = make_run(model, data, tmp_path / "run", method, **settings)
     subject = open_subject(tmp_path / "run", model, data)
-    expected = tuner.fitted_.confidences(tuner._bound(data.test))
+    expected = tuner.fitted_.confidences(tuner.run_.bind(data.test))
     np.testing.assert_array_equal(subject.unserved(subject.bind(data.test)), expected)  # the run itself, again
     record = audit(tmp_path / "run", model, data, parts=["names", "distractors"])
     assert record.method == method

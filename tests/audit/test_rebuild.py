@@ -136,7 +136,7 @@ def test_logs_of_shares_do_not_know_what_a_softmax_hides():
 def subject(model, data, tmp_path_factory):
     out = tmp_path_factory.mktemp("rebuilt") / "run"
     tuner = unsee.PromptTuner(("bird", "cat"), shots=2, iterations=1).fit(model, data, out=out)
-    tuner.finish(out, tuner._bound(data.test), data.train.subset(tuner.config_.split.train))
+    tuner.finish(out, tuner.run_.bind(data.test))
     return open_subject(out, model, data)
 
 
@@ -185,7 +185,7 @@ def test_what_a_client_needs_and_does_not_have_is_said(subject, data):
 def test_contexts_for_some_names_leave_other_lists_under_the_plain_prompt(model, data, tmp_path):
     settings = {"shots": 2, "iterations": 1, "applies_to": "forgotten", "serve": "as-is"}
     tuner = unsee.PromptTuner(("bird", "cat"), **settings).fit(model, data, out=tmp_path)
-    tuner.finish(tmp_path, tuner._bound(data.test), data.train.subset(tuner.config_.split.train))
+    tuner.finish(tmp_path, tuner.run_.bind(data.test))
     subject = open_subject(tmp_path, model, data)
     bound = bind(model, data.test, ["lamp", "dog"])
     found = subject.unserved_renamed(bound, [None] * len(data.class_names))

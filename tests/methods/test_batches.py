@@ -10,20 +10,20 @@ import torch
 
 import unsee
 from benchmarks.difference_length import in_half_precision
+from tests.methods.parts import contexts_of, objective_of, search_of, slope_of
 from tests.test_tuner import Answering
 from unsee import InputError, PromptTuner
 from unsee.answers.metrics import entropy, scores, top_classes
 from unsee.data.views import random_box, random_view
 from unsee.methods import objective as objectives
+from unsee.methods.asked import AskedImages, bind_images
+from unsee.methods.contexts import make_origin
 from unsee.methods.cost import planned_cost
 from unsee.methods.descent import DECAY, ForwardDifferences, Sgd
-from unsee.methods.gradient import LossSlope
 from unsee.methods.losses import forgetting_loss
-from unsee.methods.objective import Objective
 from unsee.methods.presets import resolve
-from unsee.methods.recorder import Evaluated
 from unsee.methods.shot_batches import ShotBatches, steps_per_epoch
-from unsee.methods.task import make_origin, make_task
+from unsee.methods.task import make_task
 from unsee.models.black_box import bind
 from unsee.seeds import stream
 from unsee.types import Ledger
@@ -176,21 +176,22 @@ def test_the_cost_of_a_schedule_is_planned_right(model, data, method):
 
 def test_only_memorise_never_sees_a_forgotten_image(model, data):
     task = make_task(model, data, FORGET, "coop-memorize", "paper", 0, {"shots": 2, "batch": 5})
-    assert not task.forget[task.batches.shots.labels].any()
-    assert len(task.batches.shots.labels) == 12
+    shots = AskedImages(task, Ledger()).batches.shots
+    assert not task.forget[shots.labels].any()
+    assert len(shots.labels) == 12
 
 
 @pytest.mark.parametrize("goal", ["entropy", "push"])
 def test_the_slope_of_a_batch_is_that_of_its_black_box_loss(model, data, goal):
     given = {"shots": 2, "batch": 8, "origin": "mean", "goal": goal}
     task = make_task(model, data, FORGET, "coop", "paper", 0, given)
-    origin, objective = make_origin(task.settings, model), Objective(task, Ledger())
-    slope = LossSlope(task, origin.shape)(origin.ravel(), 0)
+    origin, objective = make_origin(task.settings, model), objective_of(task)
+    slope = slope_of(task, origin.shape)(origin.ravel(), 0)
     along = (slope / np.linalg.norm(slope)).reshape(origin.shape)
 
     def loss(step):
         contexts = (origin + step * along)[None].astype(np.float32)
-        return objective.evaluate(contexts, slice(0, 1), Evaluated()).losses[0]
+        return objective.evaluate(contexts).losses[0]
 
     assert (loss(1e-3) - loss(-1e-3)) / 2e-3 == pytest.approx(np.linalg.norm(slope), rel=0.02)
 
@@ -199,7 +200,7 @@ def test_differences_are_long_enough_for_half_precision(demo_features):
     model, data = unsee.load_model("mini", cache=unsee.FeatureCache(demo_features)), unsee.load_data("demo")
     task = make_task(model, data, FORGET, "cbbt", "paper", 0, {"shots": 2})
     origin, images = make_origin(task.settings, model), data.train.subset(task.split.train)
-    true = LossSlope(task, origin.shape)(origin.ravel(), 0)
+    true = slope_of(task, origin.shape)(origin.ravel(), 0)
     bound = in_half_precision(model).bind(images, data.class_names)
 
     def agreement(share):
@@ -219,29 +220,28 @@ def test_differences_are_long_enough_for_half_precision(demo_features):
 @pytest.mark.parametrize("validate", ["every", "generation", "3"])
 def test_a_population_asked_in_parts_has_the_same_losses_and_trade_offs(model, data, monkeypatch, validate):
     task = make_task(model, data, FORGET, "lcs", "paper", 0, {"shots": 2, "validate": validate})
-    contexts = task.parametrization.contexts(task.search().ask())
-    whole = Objective(task, Ledger()).evaluate(contexts, slice(0, 20), Evaluated())
+    contexts = contexts_of(task, search_of(task).ask())
+    whole = objective_of(task).evaluate(contexts)
+    assert whole.answers.shape == (20, len(task.asked_rows[0]), 10)
     ledger = Ledger()
-    parts = Objective(task, ledger)
-    asked = len(task.bound[0].labels)
+    parts = objective_of(task, ledger)
+    asked = len(task.asked_rows[0])
     monkeypatch.setattr(objectives, "ANSWER_BYTES", 4 * asked * 10 * 3)  # three candidates
-    found = parts.evaluate(contexts, slice(0, 20), Evaluated())
+    found = parts.evaluate(contexts)
+    assert found.answers is None, "too large to keep"
     assert np.allclose(found.losses, whole.losses, rtol=1e-6)
     assert found.valid == whole.valid
     assert set(found.trade_offs) == set(whole.trade_offs) == set(found.valid)
     for i, mine in found.trade_offs.items():
         assert astuple(mine) == pytest.approx(astuple(whole.trade_offs[i]), rel=1e-5)
     assert ledger.image_queries == 20 * asked + (0 if validate == "every" else 20 * len(found.valid))
-    first = parts.evaluate(contexts, slice(0, 7), Evaluated())
-    rest = parts.evaluate(contexts, slice(7, 20), first)
-    assert np.array_equal(rest.losses, found.losses), "where a budget cuts a generation changes no bit"
 
 
 def test_trade_offs_of_a_method_with_batches_are_those_on_validation_images(model, data):
     task = make_task(model, data, FORGET, "coop", "paper", 0, {"shots": 2, "batch": 6, "origin": "mean"})
     contexts = make_origin(task.settings, model)[None]
-    found = Objective(task, Ledger()).evaluate(contexts, slice(0, 1), Evaluated()).trade_offs[0]
-    images = task.bind_images(task.split.valid)
+    found = objective_of(task).evaluate(contexts).trade_offs[0]
+    images = bind_images(task, task.data.train.subset(task.split.valid))
     p, gone = images.confidences(contexts)[0], task.forget[images.labels]
     right = scores(top_classes(p), images.labels, task.forget)
     assert astuple(found) == pytest.approx((right.err_for, right.acc_mem, entropy(p[gone]).mean()), abs=1e-5)

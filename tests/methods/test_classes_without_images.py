@@ -35,7 +35,7 @@ def test_the_combination_returns_a_candidate_that_was_searched_for(model, data, 
     best = min((loss, g.number, i) for g in tuner.history_ for i, loss in enumerate(g.losses))
     if count == 1:
         assert tuner.settings_.validate == "loss"
-        assert tuner._recorder.best.merit == -best[0], "chosen by loss: the lowest of all candidates"
+        assert tuner.run_.recorder.best.merit == -best[0], "chosen by loss: the lowest of all candidates"
         assert best[1:] != (1, 0), "else the first candidate would pass for the best"
         assert len([text for text in tuner.warnings_ if "no image of a forgotten class" in text]) == 1
         assert said[0] == f"warning: {tuner.warnings_[0]}"
@@ -44,7 +44,7 @@ def test_the_combination_returns_a_candidate_that_was_searched_for(model, data, 
         assert tuner.settings_.validate == "every"
         assert not [text for text in said if "no image of a forgotten class" in text]
         assert tuner.valid_.h > 0
-        assert tuner._recorder.best.merit == tuner.valid_.h
+        assert tuner.run_.recorder.best.merit == tuner.valid_.h
 
 
 def test_a_run_chosen_by_loss_is_resumed_to_the_same_prompt(model, data, tmp_path):
@@ -80,7 +80,7 @@ def test_no_method_learns_from_images_it_is_said_not_to_have(model, data, method
     tuners = [PromptTuner(FORGET, method, **given).fit(model, each) for each in (first, second)]
     assert [g.losses.tolist() for g in tuners[0].history_] == [g.losses.tolist() for g in tuners[1].history_]
     assert tuners[0].valid_ == tuners[1].valid_
-    found, other = (tuner.fitted_.confidences(tuner._bound(data.test)) for tuner in tuners)
+    found, other = (tuner.fitted_.confidences(tuner.run_.bind(data.test)) for tuner in tuners)
     assert np.array_equal(found, other)
     said = forecast([tuners[0].task(model, first)])
     assert said.image_queries == tuners[0].ledger_.image_queries

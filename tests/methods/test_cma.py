@@ -9,8 +9,10 @@ import torch
 from cma.sigma_adaptation import CMAAdaptSigmaCSA, CMAAdaptSigmaTPA
 from cma.utilities.math import MathHelperFunctions
 
+from tests.methods.parts import contexts_of, search_of
 from unsee import InputError
 from unsee.data.splits import Split
+from unsee.methods.build import make_parametrization
 from unsee.methods.cma import KINDS, STEP_SIZES, BlockSearch
 from unsee.methods.contexts import SharedContexts
 from unsee.methods.presets import resolve
@@ -153,13 +155,13 @@ def test_the_papers_preset_searches_as_pycma_3_3_does(data, method, blocks):
     task = Task(
         settings, SimpleNamespace(card=CARD), None, np.zeros(1, bool), Split(np.zeros(0, int), np.zeros(0, int))
     )
-    assert tuple(task.parametrization.blocks) == blocks
-    search, cuts = task.search(), np.cumsum(blocks)[:-1]
+    assert tuple(make_parametrization(settings, task.model).blocks) == blocks
+    search, cuts = search_of(task), np.cumsum(blocks)[:-1]
     alone = [pycma_3_3(size, stream(3, "search", i), settings.search) for i, size in enumerate(blocks)]
     for generation in range(8):
         z, asked = search.ask(), [part.ask() for part in alone]
         assert np.array_equal(z, np.concatenate(asked, axis=1)), f"generation {generation}"
-        losses = np.abs(task.parametrization.contexts(z).astype(float)).sum(axis=(1, 2))
+        losses = np.abs(contexts_of(task, z).astype(float)).sum(axis=(1, 2))
         search.tell(z, losses)
         for part, block in zip(alone, np.split(z, cuts, axis=1), strict=True):
             part.tell(list(block), losses.tolist())

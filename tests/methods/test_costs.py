@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from unsee import PromptTuner
 from unsee.methods.cost import planned_cost
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
@@ -23,7 +24,8 @@ def settings(method, data, preset="paper", **given):
 @pytest.mark.parametrize("method", BLACK_BOX)
 @pytest.mark.parametrize(("data", "candidates"), [("cifar10", 8000), ("cifar100", 16000), ("imagenet30", 8000)])
 def test_every_black_box_method_has_as_many_candidates(method, data, candidates):
-    assert settings(method, data).limit == candidates
+    found = settings(method, data)
+    assert candidates - found.population < found.limit <= candidates, "whole generations alone"
 
 
 def test_given_iterations_are_kept():
@@ -34,10 +36,10 @@ def test_given_iterations_are_kept():
 @pytest.mark.parametrize("method", ["lcs", "cbbt", "zip", "lcs+c-emb", "random-search"])
 @pytest.mark.parametrize("validate", ["every", "generation"])
 def test_the_cost_that_is_planned_is_the_cost_that_is_paid(model, data, method, validate):
-    request = RunRequest(method, 0, FORGET, "paper", {"iterations": 2, "shots": 2, "validate": validate, "budget": 37})
+    request = RunRequest(method, 0, FORGET, "paper", {"iterations": 2, "shots": 2, "validate": validate, "budget": 297})
     workspace = Workspace(model, data, Path("runs"))
     planned = planned_cost(workspace.task(request))
-    tuner = request.tuner.fit(model, data)
+    tuner = PromptTuner(FORGET, request.method, preset=request.preset, **request.settings).fit(model, data)
     assert tuner.ledger_.candidates == planned.candidates
     assert tuner.ledger_.image_queries == planned.image_queries
 
@@ -50,6 +52,7 @@ def test_a_comparison_gives_every_black_box_method_the_same_image_queries(model,
     assert found.image_queries == (1 + 13 * 20) * 40, "once under the plain prompt"
     spent = {row.method: row.image_queries for row in found.methods}
     for method in methods[:4]:
-        assert spent[method] == found.image_queries
+        generation = 257 if method == "cbbt" else 20
+        assert found.image_queries - 40 * generation < spent[method] <= found.image_queries, "whole generations alone"
     images = 2 * 2 * 8  # two of the four forgotten classes have no images
-    assert found.image_queries - images < spent["lcs+c-emb"] <= found.image_queries
+    assert found.image_queries - 20 * images < spent["lcs+c-emb"] <= found.image_queries

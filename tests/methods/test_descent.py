@@ -7,17 +7,14 @@ import math
 import numpy as np
 import pytest
 
+from tests.methods.parts import objective_of, search_of, slope_of
 from tests.test_tuner import FORGET, SHORT, Answering
 from unsee import InputError, PromptTuner
-from unsee.methods.contexts import LowRankContexts
+from unsee.methods.contexts import LowRankContexts, make_origin
 from unsee.methods.descent import Adam, ForwardDifferences, GradientDescent, Sgd, TwoSided, orthonormal
-from unsee.methods.gradient import LossSlope
 from unsee.methods.losses import embedding_loss
-from unsee.methods.objective import Objective
-from unsee.methods.recorder import Evaluated
-from unsee.methods.task import make_origin, make_task
+from unsee.methods.task import make_task
 from unsee.seeds import stream
-from unsee.types import Ledger
 
 
 def bowl(z):
@@ -81,12 +78,11 @@ def slopes(model, data):
     """The true gradient of a task's loss at a point, and its loss as the black-box border gives it."""
     task = make_task(model, data, FORGET, "coop", "tuned", 0, {"shots": 2, "contexts": 2, "origin": "mean"})
     origin = make_origin(task.settings, model)
-    objective = Objective(task, Ledger())
-    slope = LossSlope(task, origin.shape)
+    objective, slope = objective_of(task), slope_of(task, origin.shape)
 
     def losses(z):
         contexts = (z.reshape(-1, *origin.shape) + origin).astype(np.float32)
-        return objective.evaluate(contexts, slice(0, len(contexts)), Evaluated()).losses
+        return objective.evaluate(contexts).losses
 
     return slope, losses, origin
 
@@ -117,7 +113,7 @@ def test_cbbts_estimate_converges_to_the_true_slope_with_more_directions(slopes)
 def steps_of_zip(model, data, **given):
     """How far the first step moves the point of a two-sided search."""
     task = make_task(model, data, FORGET, "zip", "tuned", 0, {"shots": 2, "rate": 0.1, **given})
-    search = task.search()
+    search = search_of(task)
     z = search.ask()
     search.tell(z, np.arange(len(z), dtype=np.float64))
     after = search.ask()

@@ -37,7 +37,7 @@ class Deaf:
 def run(model, data, tmp_path_factory):
     out, mute = tmp_path_factory.mktemp("mute") / "run", Mute(model)
     tuner = PromptTuner(FORGET, iterations=2, shots=2).fit(mute, data, out=out)
-    tuner.finish(out, bind(mute, data.test), data.train.subset(tuner.config_.split.train))
+    tuner.finish(out, bind(mute, data.test))
     return out
 
 
@@ -52,7 +52,7 @@ def test_the_files_of_a_run_hold_no_answers_before(run):
 def test_the_picture_has_no_grey_line_and_does_not_promise_one(run, model, data, tmp_path):
     out = tmp_path / "run"
     tuner = PromptTuner(FORGET, iterations=2, shots=2).fit(model, data, out=out)
-    tuner.finish(out, bind(model, data.test), data.train.subset(tuner.config_.split.train))
+    tuner.finish(out, bind(model, data.test))
     mute, plain = (np.asarray(Image.open(folder / "picture.png").convert("RGB")) for folder in (run, out))
     assert mute.shape == plain.shape
     grey = np.array([0x6B, 0x6B, 0x6B])

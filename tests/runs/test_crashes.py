@@ -44,8 +44,7 @@ def settings_of(method, tmp_path):
 
 
 def finish(tuner, data, out):
-    shots = data.train.subset(tuner.config_.split.train)
-    return tuner.finish(out, bind(tuner.model_, data.test), shots)
+    return tuner.finish(out, bind(tuner.model_, data.test))
 
 
 def run(small, method, settings, out):
@@ -106,7 +105,7 @@ def test_a_crash_at_any_write_is_resumed_to_the_same_bytes(small, tmp_path, monk
 
 
 def test_a_crash_while_a_finished_run_is_made_longer_is_resumed_to_the_same_bytes(small, tmp_path, monkeypatch):
-    assert check(small, tmp_path, monkeypatch, "lcs", budget=6) > 20
+    assert check(small, tmp_path, monkeypatch, "lcs", budget=4) >= 20
 
 
 MENDED = ("journal.jsonl", "prompt.json", "prompt.safetensors", "checkpoint.jsonl", "front.jsonl")

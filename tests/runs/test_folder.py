@@ -106,16 +106,6 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path):
         RunFolder.open(folder)
 
 
-def test_a_full_generation_takes_the_place_of_a_partial_one(tmp_path):
-    with RunFolder.create(tmp_path / "run", config()) as run:
-        run.append(generation(1))
-        run.append(generation(2, losses=(1.0,), partial=True))
-        run.append(generation(2, losses=(1.0, 2.0)))
-    with RunFolder.open(tmp_path / "run") as run:
-        assert [(g.number, len(g.losses), g.partial) for g in run.history] == [(1, 2, False), (2, 2, False)]
-    assert len((tmp_path / "run" / "journal.jsonl").read_text().splitlines()) == 2
-
-
 def test_a_folder_that_holds_a_run_is_not_taken_without_asking(tmp_path):
     folder = make(tmp_path / "run")
     with pytest.raises(RunError, match=r"already holds a run; continue it with: unsee resume .* --overwrite"):

@@ -55,7 +55,7 @@ def tuner(**settings):
 
 
 def finish(fitted, data, out):
-    return fitted.finish(out, fitted._bound(data.test), data.train.subset(fitted.config_.split.train))
+    return fitted.finish(out, fitted.run_.bind(data.test))
 
 
 @pytest.mark.parametrize(("method", "validate"), [("lcs", "every"), ("bbt", "generation"), ("cbbt", "every")])
@@ -144,5 +144,5 @@ def test_a_picked_prompt_keeps_on_test_images_what_was_asked_for(tmp_path, demo_
         _, folder = pick_prompt(run, acc_mem=asked)
         assert (run / "checkpoint.jsonl").read_bytes() == ledger
         picked = dataclasses.replace(fitted.fitted_, contexts=unsee.load_prompt(folder).contexts)
-        found = evaluate(None, picked.confidences(fitted._bound(data.test)), data.test.labels, fitted.forget_mask_)
+        found = evaluate(None, picked.confidences(fitted.run_.bind(data.test)), data.test.labels, fitted.forget_mask_)
         assert abs(found.tuned.acc_mem - asked) <= 0.02, (seed, asked, found.tuned)

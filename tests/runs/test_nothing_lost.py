@@ -50,7 +50,7 @@ class CountedBound:
 
 
 def finish(tuner, data, out):
-    return tuner.finish(out, bind(tuner.model_, data.test), data.train.subset(tuner.config_.split.train))
+    return tuner.finish(out, bind(tuner.model_, data.test))
 
 
 def resume(model, data, out, **longer):

@@ -13,7 +13,8 @@ import unsee
 from tests import tiny
 from unsee import PromptTuner, RunError, Scores
 from unsee.cli import main
-from unsee.methods.recorder import Evaluated, Recorder
+from unsee.methods.best import Evaluated
+from unsee.methods.recorder import Recorder
 from unsee.methods.registry import METHODS
 from unsee.runs.checkpoint import checkpoint_line, read_history
 from unsee.runs.folder import RunFolder, read_config
@@ -160,9 +161,9 @@ def test_the_best_by_loss_stays_the_best_after_a_resume(model, data, tmp_path):
         run.history[2] = dataclasses.replace(run.history[2], chosen=None)
         recorder = Recorder(run.config.settings, run)
         assert recorder.best.merit == -1.0
-        generation = recorder.record(Evaluated(np.array([1.5])), population=1, spent=1)
+        generation = recorder.record(Evaluated(np.array([1.5])))
         assert generation.chosen is None
-        assert recorder.record(Evaluated(np.array([0.5])), population=1, spent=1).chosen == 0
+        assert recorder.record(Evaluated(np.array([0.5]))).chosen == 0
 
 
 @pytest.mark.parametrize("method", ["coop", "finetune"])
@@ -209,8 +210,8 @@ def test_a_model_that_answers_no_text_can_be_scored(model, data, tmp_path):
     assert tuner.score(data.test) == Scores(h=0.0, err_for=0.75, acc_mem=0.0), "all are taken for the first class"
     found = tuner.evaluate(data.test)
     assert found.zero_shot is None
-    bound = tuner._bound(data.test)
-    result = tuner.finish(tmp_path / "run", bound, data.train.subset(tuner.config_.split.train))
+    bound = tuner.run_.bind(data.test)
+    result = tuner.finish(tmp_path / "run", bound)
     assert result.zero_shot is None
     assert json.loads((tmp_path / "run" / "result.json").read_text())["zero_shot"] is None
 

@@ -48,7 +48,7 @@ def tune(url, key, data, out, forget, **settings):
     model = RemoteModel(url, key, patience=300)
     try:
         tuner = unsee.PromptTuner(forget, seed=0, **settings).fit(model, data, out=out)
-        tuner.finish(out, tuner._bound(data.test), data.train.subset(tuner.config_.split.train))
+        tuner.finish(out, tuner.run_.bind(data.test))
         return model
     except BaseException:
         model.close()

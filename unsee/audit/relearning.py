@@ -20,9 +20,10 @@ from unsee.audit.subject import Subject
 from unsee.data.images import Images
 from unsee.data.splits import few_shot_split
 from unsee.errors import InputError
+from unsee.methods.fitted import Fitted, TunedContexts
 from unsee.methods.recorder import Recorder, Say
 from unsee.methods.rules import RULES, FixedRule
-from unsee.methods.task import Fitted, Task, TunedContexts, make_task
+from unsee.methods.task import Task, make_task
 from unsee.models.black_box import BlackBox, bind
 from unsee.seeds import stream
 from unsee.settings import Value

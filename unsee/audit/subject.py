@@ -16,10 +16,11 @@ from unsee.data.class_names import in_prompt
 from unsee.data.data_set import Data
 from unsee.data.images import Images
 from unsee.errors import InputError
+from unsee.methods.fitted import Fitted, TunedContexts
 from unsee.methods.recorder import Recorder
 from unsee.methods.registry import METHODS
 from unsee.methods.rules import RULES, FixedRule
-from unsee.methods.task import Fitted, Task, TunedContexts, make_task
+from unsee.methods.task import Task, make_task
 from unsee.models.black_box import BlackBox, BoundImages, Metered, bind, rebind
 from unsee.runs.folder import RunFolder, read_config
 from unsee.runs.identity import describe_run, identify

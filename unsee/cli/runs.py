@@ -25,8 +25,6 @@ from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
-    from unsee.data.data_set import Data
-    from unsee.models.black_box import BoundImages
     from unsee.tuner import PromptTuner
 
 
@@ -101,8 +99,8 @@ def forget(
     test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
     console.say(forecast([tuner.task(loaded, images)]).sentence())
     with console.tuning() as watch:
-        tuner.fit(loaded, images, out=out, overwrite=overwrite, watch=watch, say=console.say)
-    _finish(tuner, images, test, out, console)
+        tuner.fit(loaded, images, out=out, test=test, overwrite=overwrite, watch=watch, say=console.say)
+    _show(tuner, out, console)
 
 
 @click.command()
@@ -133,8 +131,9 @@ def resume(
     tuner = PromptTuner.from_config(config)
     test = bind(loaded, images.test)
     with console.tuning() as watch:
-        tuner.resume(loaded, images, run, watch=watch, say=console.say, budget=budget, iterations=iterations)
-    _finish(tuner, images, test, run, console)
+        longer = {"budget": budget, "iterations": iterations}
+        tuner.resume(loaded, images, run, test=test, watch=watch, say=console.say, **longer)
+    _show(tuner, run, console)
 
 
 @click.command()
@@ -181,8 +180,9 @@ def classify(run: Path, images: tuple[Path, ...], model: str | None, top: int, a
     console.answers(prompt.classify(loaded, list(images), top))
 
 
-def _finish(tuner: PromptTuner, images: Data, test: BoundImages, out: Path, console: Console) -> None:
+def _show(tuner: PromptTuner, out: Path, console: Console) -> None:
+    from unsee.runs.folder import read_result
+
     for error in tuner.skipped_:
         console.say(f"skipped: {error}")
-    result = tuner.finish(out, test, images.train.subset(tuner.config_.split.train))
-    console.result(result, out, len(images.test))
+    console.result(read_result(out), out, len(tuner.data_.test))

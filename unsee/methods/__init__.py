@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unsee.methods.fitted import Fitted
     from unsee.methods.recorder import Recorder
-    from unsee.methods.task import Fitted, Task
+    from unsee.methods.task import Task
 
 __all__ = ["fit"]
 

@@ -24,7 +24,7 @@ from cma.utilities.math import MathHelperFunctions
 from threadpoolctl import ThreadpoolController
 
 from unsee.errors import InputError, unknown
-from unsee.types import Doubles
+from unsee.types import Doubles, Floats
 
 
 class BlockSearch:
@@ -65,7 +65,7 @@ class BlockSearch:
         with _one_blas_thread():
             return np.concatenate([np.asarray(part.ask()) for part in self._parts], axis=1)
 
-    def tell(self, z: Doubles, losses: Doubles) -> None:
+    def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
         """Learn from the losses (population,) of the candidates last asked for."""
         values = [float(loss) for loss in losses]
         with _one_blas_thread():

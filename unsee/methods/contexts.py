@@ -23,6 +23,8 @@ from typing import Protocol
 import numpy as np
 
 from unsee.errors import InputError, unknown
+from unsee.models.black_box import BlackBox, LooksUpTokens
+from unsee.settings import Settings
 from unsee.types import Card, Doubles, Floats
 
 
@@ -143,6 +145,21 @@ SCALES: dict[str, Callable[[Card, int], float]] = {
     "unit": lambda card, dim: 1.0,  # its ablation: N(0, 1)
     "normalized": lambda card, dim: card.token_std / float(np.sqrt(dim)),  # contexts as spread as tokens are
 }
+
+
+def make_origin(settings: Settings, model: BlackBox) -> Floats:
+    """What is added to the contexts: the mean token embedding, or the tokens of a phrase. -> (m, D)."""
+    card = model.card
+    if settings.contexts > card.token_limit - 2:
+        raise InputError(
+            f"{settings.contexts} contexts are more than the model's {card.token_limit} tokens allow "
+            f"({card.token_limit - 2} beside start and end)"
+        )
+    if settings.origin == "mean":
+        return mean_origin(card, settings.contexts)
+    if not isinstance(model, LooksUpTokens):
+        raise InputError(f"this model does not publish the token embeddings of {settings.origin!r}; use origin=mean")
+    return phrase_origin(card, settings.contexts, model.embed(settings.origin), settings.origin)
 
 
 def mean_origin(card: Card, m: int) -> Floats:

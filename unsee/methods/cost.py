@@ -31,7 +31,7 @@ def planned_cost(task: Task) -> Cost:
     plain = 0 if METHODS[settings.method].trains_weights else sum(map(len, task.asked_rows))
     if task.blind:
         return Cost(limit, plain + valid, plain)  # the chosen prompt is validated, for the record
-    generations = -(-limit // settings.population)
+    generations = settings.generations
     validated = {"every": limit, "generation": generations, "first": generations, "loss": 1}
     rule = settings.validate
     times = validated[rule] if rule in validated else -(-limit // int(rule))
@@ -46,7 +46,7 @@ def _views(task: Task, generations: int) -> int:
 
 
 def settings_for_queries(task: Task, image_queries: int) -> dict[str, Value]:
-    """Iterations and budget with which a black-box method asks this many image queries, or a few less.
+    """Iterations with which a black-box method asks this many image queries, or a few less.
 
     Queries under the plain prompt are part of them: every method asks the same ones, so candidates stay comparable.
     Methods that see more than answers follow their own schedule, and those that see no image keep theirs: nothing.
@@ -58,4 +58,4 @@ def settings_for_queries(task: Task, image_queries: int) -> dict[str, Value]:
     candidates = max(1, (image_queries - now.plain) * now.candidates // (now.image_queries - now.plain))
     if candidates == now.candidates:
         return {}
-    return {"iterations": -(-candidates // settings.population), "budget": candidates}
+    return {"iterations": max(1, candidates // settings.population), "budget": None}

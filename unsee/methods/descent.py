@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from unsee.errors import InputError
-from unsee.types import Doubles, State
+from unsee.types import Doubles, Floats, State
 
 MOMENTUM = 0.9  # of CoOp's SGD
 DECAY = 5e-4  # its weight decay: this share of the contexts is added to their slope
@@ -127,7 +127,7 @@ class GradientDescent:
     def ask(self) -> Doubles:
         return self._optimizer.point[None].copy()
 
-    def tell(self, z: Doubles, losses: Doubles) -> None:
+    def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
         """Steps down the true slope at the point last asked for; the loss itself is for the record."""
         self._optimizer.step(self._slope(z[0], self._optimizer.taken))
 
@@ -170,7 +170,7 @@ class ForwardDifferences:
         self._asked = orthonormal(self._rng, self._directions, len(self._adam.point))
         return np.concatenate([self._adam.point[None], self._adam.point + self._epsilon * self._asked])
 
-    def tell(self, z: Doubles, losses: Doubles) -> None:
+    def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
         self._adam.step(self.estimate(losses))
 
     def estimate(self, losses: Doubles) -> Doubles:
@@ -199,7 +199,7 @@ class TwoSided:
             [self._adam.point + self._width * self._signs, self._adam.point - self._width * self._signs]
         )
 
-    def tell(self, z: Doubles, losses: Doubles) -> None:
+    def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
         rises = (losses[: self._pairs] - losses[self._pairs :]) / (2 * self._width)
         self._adam.step((rises[:, None] * self._signs).mean(axis=0))
 

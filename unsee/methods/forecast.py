@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsee.data.views import random_view
+from unsee.methods.contexts import make_origin
 from unsee.methods.cost import planned_cost
 from unsee.methods.presets import sizes_in_words
 from unsee.methods.registry import METHODS
-from unsee.methods.task import Task, make_origin
+from unsee.methods.task import Task
 from unsee.models.black_box import TellsLogs, bind
 from unsee.models.features import encode_images
 

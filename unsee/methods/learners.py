@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from unsee.data.images import Images, in_batches
+from unsee.methods.contexts import make_origin
 from unsee.methods.losses import forgetting_loss_torch
-from unsee.methods.task import Task, make_origin
+from unsee.methods.task import Task
 from unsee.models.fast.vision import TorchEncoder
 from unsee.models.features import encode_images
 from unsee.models.local import LocalModel

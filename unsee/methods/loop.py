@@ -2,66 +2,86 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from unsee.errors import RunError
+from unsee.methods.asked import AskedImages
+from unsee.methods.build import make_goal, make_parametrization, make_search
+from unsee.methods.fitted import TunedContexts
 from unsee.methods.objective import Objective
 from unsee.methods.pareto import flattest, pick
-from unsee.methods.recorder import Recorder, state_of
-from unsee.methods.search import Search, Stalls
-from unsee.methods.task import Task, TunedContexts
-from unsee.types import Candidate
+from unsee.methods.recorder import Recorder
+from unsee.methods.replay import replay
+from unsee.methods.search import Search, Stalls, Stateful
+from unsee.methods.task import Task
+from unsee.types import Candidate, Floats, State
 
 
 def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     """Tunes contexts until the iterations or the budget are used up, from where the recorder's history ends."""
-    search, contexts_of = task.search(), task.parametrization.contexts
-    recorder.replay(search, contexts_of)
-    objective = Objective(task, recorder.ledger)
-    task.plain.ledger = recorder.ledger
+    asked = AskedImages(task, recorder.ledger)
+    goal = cache(lambda: make_goal(task, asked))  # when first needed: it may ask the model
+    parametrization = make_parametrization(task.settings, task.model)
+    search = make_search(task, asked, goal, parametrization.blocks)
+    objective = Objective(asked, goal)
+    _continue(search, recorder)
     if not recorder.done:
         objective.open()
-    if not recorder.history and (warning := task.plain.warning()):
+    if not recorder.history and (warning := asked.plain.warning()):
         recorder.warn(warning)
     recorder.start()
     while not recorder.done and not _stalled(task, search):
-        z, known = recorder.ask(search)  # (b, dim)
-        contexts = contexts_of(z)  # (b, m, D)
-        rows = recorder.affordable(len(known.losses), len(z))
-        evaluated = objective.evaluate(contexts, rows, known)  # losses (b,)
-        generation = recorder.record(evaluated, len(z), rows.stop - rows.start, contexts, z)
-        if not generation.partial:
-            search.tell(z, generation.losses)
-        recorder.append(generation, state_of(search))
-    if recorder.best.kept is None:
-        raise RunError("the run has no candidate yet")
-    if recorder.best.scores is None:  # chosen by loss
-        recorder.best.scores = objective.validate(recorder.best.kept)
-    if task.settings.goal == "constrained" or task.settings.slack > 0:
-        _choose_again(task, recorder)
-    settings = task.settings
-    best, rule = recorder.best.kept, settings.serve
-    return TunedContexts(best, task.applies_to, settings.template, task.forget, rule, settings.position)
+        z = search.ask()  # (b, dim)
+        contexts = parametrization.contexts(z)  # (b, m, D)
+        found = objective.evaluate(contexts)  # answers (b, n, C), losses (b,)
+        search.tell(z, found.losses, found.answers)
+        recorder.append(recorder.record(found, contexts, z), _state_of(search))
+    recorder.say_what_is_left()
+    s = task.settings
+    best = _choose(asked, objective, recorder)
+    return TunedContexts(best, task.applies_to, s.template, task.forget, s.serve, s.position)
 
 
-def _choose_again(task: Task, recorder: Recorder) -> None:
-    """Chooses from all that was validated by another rule than the best H: by goal "constrained", or with `slack`."""
-    constrained = task.settings.goal == "constrained"
-    chosen = _within(task, recorder) if constrained else flattest(recorder.front, task.settings.slack)
-    recorder.best.kept = chosen.contexts
-    recorder.best.scores = chosen.valid
+def _continue(search: Search, recorder: Recorder) -> None:
+    """Brings a fresh search to where the history ends: from its saved state, or by telling it the losses again."""
+    if not isinstance(search, Stateful):
+        replay(search, recorder.history, recorder.changed)
+    elif state := recorder.restore():
+        search.restore(dict(state))
 
 
-def _within(task: Task, recorder: Recorder) -> Candidate:
-    """What forgets most among candidates that keep enough."""
-    floor = task.plain_acc_mem() - task.settings.keep_within
-    best = max((c.trade_off.acc_mem for c in recorder.front), default=0.0)
-    if best < floor:
-        recorder.warn(
-            f"no candidate keeps Acc_mem within {100 * task.settings.keep_within:g} points of the plain prompt's "
-            f"on the images to tune and validate on ({100 * (floor + task.settings.keep_within):.1f} %); "
-            "the closest was taken"
-        )
-    return pick(recorder.front, acc_mem=max(0.0, min(best, floor)))
+def _state_of(search: Search) -> State:
+    """What must be saved of a search beyond the losses it was told."""
+    return search.state() if isinstance(search, Stateful) else {}
 
 
 def _stalled(task: Task, search: Search) -> bool:
     return task.settings.stop_when_stalled and isinstance(search, Stalls) and search.stalled()
+
+
+def _choose(asked: AskedImages, objective: Objective, recorder: Recorder) -> Floats:
+    """The contexts (m, D) with the best score; by goal "constrained" or with `slack`, others of those validated."""
+    settings, best = asked.task.settings, recorder.best
+    if best.kept is None:
+        raise RunError("the run has no candidate yet")
+    if settings.goal == "constrained" or settings.slack > 0:
+        constrained = settings.goal == "constrained"
+        chosen = _within(asked, recorder) if constrained else flattest(recorder.front, settings.slack)
+        best.kept, best.scores = chosen.contexts, chosen.valid
+    elif best.scores is None:  # chosen by loss
+        best.scores = objective.validate(best.kept)
+    contexts: Floats = best.kept
+    return contexts
+
+
+def _within(asked: AskedImages, recorder: Recorder) -> Candidate:
+    """What forgets most among candidates that keep enough."""
+    allowed = recorder.settings.keep_within
+    floor = asked.plain.acc_mem(asked.task.forget) - allowed
+    best = max((c.trade_off.acc_mem for c in recorder.front), default=0.0)
+    if best < floor:
+        recorder.warn(
+            f"no candidate keeps Acc_mem within {100 * allowed:g} points of the plain prompt's "
+            f"on the images to tune and validate on ({100 * (floor + allowed):.1f} %); the closest was taken"
+        )
+    return pick(recorder.front, acc_mem=max(0.0, min(best, floor)))

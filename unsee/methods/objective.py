@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from unsee.answers.metrics import entropy, scores, top_classes
-from unsee.data.images import in_batches
 from unsee.errors import ModelError
-from unsee.methods.losses import embedding_loss, forgetting_loss
-from unsee.methods.recorder import Evaluated
+from unsee.methods.asked import AskedImages
+from unsee.methods.best import Evaluated
+from unsee.methods.losses import Goal, embedding_loss, forgetting_loss
 from unsee.methods.task import Task
 from unsee.models.black_box import Metered
-from unsee.types import Doubles, Floats, Ints, Ledger, Scores, TradeOff
+from unsee.types import Doubles, Floats, Ints, Scores, TradeOff
 
 if TYPE_CHECKING:
     from unsee.models.white_box import ClassEmbeddings
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 ANSWER_BYTES = 256 * 2**20  # of the answers to one part of a large population
 
 
-class _Answered(NamedTuple):
-    """What counts of a candidate's answers to some images; much smaller than the confidences themselves."""
+class _Read(NamedTuple):
+    """What counts of answers to some images; much smaller than the confidences themselves."""
 
-    top: Ints  # (n,), the class each image is taken for
+    top: Ints  # (b, n), the class each image is taken for
+    flat: Doubles  # (b, g), entropy of the answers to images of forgotten classes
     labels: Ints  # (n,)
-    flat: Doubles  # entropy of the answers to images of forgotten classes
 
 
 class Objective:
@@ -38,93 +38,67 @@ class Objective:
     `open` binds it: a finished run has nothing to ask, and its images need not be encoded.
     """
 
-    def __init__(self, task: Task, ledger: Ledger) -> None:
-        self._task = task
-        self._settings = task.settings
-        self._forget = task.forget
-        self._unseen = task.unseen
-        train, valid = task.tuning_images
+    def __init__(self, asked: AskedImages, goal: Callable[[], Goal]) -> None:
+        self._images = asked
+        self._task = asked.task
+        self._settings = asked.task.settings
+        self._forget = asked.task.forget
+        self._ledger = asked.ledger
+        self._goal = goal
+        train, valid = asked.task.tuning_images
         self._train_labels, self._valid_labels = train.labels, valid.labels
-        self._batches = task.batches
-        self._every = task.asks_once
-        self._blind = task.blind
-        self._ledger = ledger
 
     def open(self) -> None:
         """Makes ready what candidates are evaluated with, and refuses prompts that have no room."""
-        _ = self._embeddings, self._task.goal
+        _ = self._embeddings, self._goal()
         self._asked[0].check_room(self._settings.contexts)
+
+    def evaluate(self, contexts: Floats) -> Evaluated:
+        """Losses of a generation's candidates, contexts (b, m, D), and validation scores of those that are due.
+
+        A large population is asked in parts, so that the answers in memory are at most `ANSWER_BYTES`; they are then
+        not kept.
+        """
+        s, losses, read = self._settings, self._embedding_losses(contexts), list[_Read]()
+        log_p = np.zeros((0, 0, 0), dtype=np.float32)
+        if not self._task.blind:
+            asked = self._images_of_this_step()
+            labels = asked.bound.labels
+            tuned = self._train_labels if self._task.asks_once else labels  # those to validate on come behind
+            size = max(1, ANSWER_BYTES // (4 * len(labels) * len(self._forget)))
+            for part in (slice(first, first + size) for first in range(0, len(contexts), size)):
+                log_p = asked.log_confidences(contexts[part])  # (part, n, C)
+                losses[part] += forgetting_loss(
+                    log_p[:, : len(tuned)], tuned, self._forget, s.memorize_weight, s.forget_weight, self._goal()
+                )
+                read.append(self._read(log_p, labels))
+        if not np.isfinite(losses).all():
+            raise ModelError("the model's answers give a NaN or infinite loss")
+        valid, trade_offs = self._validate(contexts, losses, read)
+        return Evaluated(losses, valid, trade_offs, log_p if len(log_p) == len(contexts) else None)
+
+    def validate(self, contexts: Floats) -> Scores:
+        """Validation scores of one prompt (m, D)."""
+        return self._score(self._ask_to_validate(contexts))
 
     @cached_property
     def _asked(self) -> tuple[Metered, ...]:
         """The images to tune on and to validate on; together where one question serves both."""
-        return tuple(Metered(bound, self._ledger) for bound in self._task.bound)
+        return tuple(Metered(bound, self._ledger) for bound in self._images.bound)
 
     @cached_property
     def _embeddings(self) -> ClassEmbeddings | None:
         return _embeddings(self._task)
 
-    def evaluate(self, contexts: Floats, rows: slice, known: Evaluated) -> Evaluated:
-        """Losses of the candidates up to the end of `rows`, those before it known already.
-
-        contexts (b, m, D) is the whole generation. A model in this process evaluates all of it, whatever the rows: sums
-        round differently in batches of another size, and a run that is cut and resumed must end with the same bits.
-        """
-        settings = self._settings
-        new, tuned_on, checked_on = self._ask(contexts, rows)
-        if self._embeddings is not None:
-            new += settings.embedding_weight * embedding_loss(
-                self._embeddings.under(contexts)[rows],
-                self._embeddings.before,
-                self._unseen,
-                ~self._forget,
-                settings.tau,
-            )
-        if not np.isfinite(new).all():
-            raise ModelError("the model's answers give a NaN or infinite loss")
-        losses = np.concatenate([known.losses, new])
-        valid, trade_offs = dict(known.valid), dict(known.trade_offs)
-        chosen = self._to_validate(losses, rows)
-        for i in chosen:
-            if i not in valid:
-                seen = checked_on.get(i) or self._ask_to_validate(contexts[i])
-                parts = [tuned_on[i], seen] if i in tuned_on else [seen]
-                valid[i], trade_offs[i] = self._score(seen), self._weigh(parts)
-        return Evaluated(losses, {i: valid[i] for i in chosen}, {i: trade_offs[i] for i in chosen if i in trade_offs})
-
-    def _ask(self, contexts: Floats, rows: slice) -> tuple[Doubles, dict[int, _Answered], dict[int, _Answered]]:
-        """Losses of these rows, and what they answered to images to tune on and, where asked with them, to validate on.
-
-        A large population is asked in parts, so that the answers in memory are at most `ANSWER_BYTES`. Where the parts
-        end depends on sizes alone, not on the rows. A batch is not remembered: candidates of other steps were asked
-        about other images, and trade-offs are compared across steps.
-        """
-        losses = np.zeros(rows.stop - rows.start)
-        tuned_on, checked_on = dict[int, _Answered](), dict[int, _Answered]()
-        if self._blind:
-            return losses, tuned_on, checked_on
-        settings, asked = self._settings, self._images_of_this_step()
-        labels = self._train_labels if self._every else asked.bound.labels
-        size, n = max(1, ANSWER_BYTES // (4 * len(asked.bound.images) * len(self._forget))), len(labels)
-        for part in in_batches(len(contexts), size):
-            first, last = max(rows.start, part.start), min(rows.stop, part.stop)
-            if first >= last:
-                continue
-            log_p = asked.log_confidences(
-                contexts[part.start : part.stop], slice(first - part.start, last - part.start)
-            )
-            losses[first - rows.start : last - rows.start] = forgetting_loss(
-                log_p[:, :n], labels, self._forget, settings.memorize_weight, settings.forget_weight, self._task.goal
-            )
-            for i, row in enumerate(log_p, first):
-                if self._batches is None and settings.validate != "loss":
-                    tuned_on[i] = self._read(row[:n], labels)
-                if self._every:
-                    checked_on[i] = self._read(row[n:], self._valid_labels)
-        return losses, tuned_on, checked_on
+    def _embedding_losses(self, contexts: Floats) -> Doubles:
+        """Losses on class embeddings (b,); 0 for methods that see none."""
+        if self._embeddings is None:
+            return np.zeros(len(contexts))
+        under, before, s = self._embeddings.under(contexts), self._embeddings.before, self._settings
+        return s.embedding_weight * embedding_loss(under, before, self._task.unseen, ~self._forget, s.tau)
 
     def _images_of_this_step(self) -> Metered:
-        batches, ledger = self._batches, self._ledger
+        batches, ledger = self._images.batches, self._ledger
         if batches is None:
             return self._asked[0]
         encoded, cached = batches.images_encoded, batches.images_from_cache
@@ -133,40 +107,70 @@ class Objective:
         ledger.images_from_cache += batches.images_from_cache - cached
         return asked
 
-    def validate(self, contexts: Floats) -> Scores:
-        """Validation scores of one prompt (m, D)."""
-        return self._score(self._ask_to_validate(contexts))
+    def _validate(
+        self, contexts: Floats, losses: Doubles, parts: Sequence[_Read]
+    ) -> tuple[dict[int, Scores], dict[int, TradeOff]]:
+        """Validation scores of the candidates that are due, and what they forget and keep on all images asked.
 
-    def _ask_to_validate(self, contexts: Floats) -> _Answered:
-        log_p = self._asked[-1].log_confidences(contexts[None], slice(0, 1))[0]
-        return self._read(log_p[-len(self._valid_labels) :], self._valid_labels)
+        Answers to a batch do not count: candidates of other steps were asked about other images, and trade-offs are
+        compared across steps.
+        """
+        valid, trade_offs = dict[int, Scores](), dict[int, TradeOff]()
+        due = self._due(losses)
+        if not due:
+            return valid, trade_offs
+        seen = _Read(np.concatenate([p.top for p in parts]), np.concatenate([p.flat for p in parts]), parts[0].labels)
+        for i in due:
+            one = _Read(seen.top[i : i + 1], seen.flat[i : i + 1], seen.labels)
+            if self._task.asks_once:
+                n = len(self._train_labels)
+                valid[i], trade_offs[i] = (
+                    self._score(one._replace(top=one.top[:, n:], labels=one.labels[n:])),
+                    self._weigh(one),
+                )
+                continue
+            checked = self._ask_to_validate(contexts[i])
+            valid[i] = self._score(checked)
+            trade_offs[i] = self._weigh(checked if self._task.in_batches else _join(one, checked))
+        return valid, trade_offs
 
-    def _to_validate(self, losses: Doubles, rows: slice) -> list[int]:
-        """Which candidates of the generation so far, by the rule of setting `validate`."""
+    def _due(self, losses: Doubles) -> list[int]:
+        """Which candidates of a generation are validated, by the rule of setting `validate`."""
         rule = self._settings.validate
         if rule == "loss":
             return []
         if rule == "every":
-            return list(range(rows.stop))
+            return list(range(len(losses)))
         if rule == "generation":
             return [int(losses.argmin())]
         if rule == "first":
             return [0]
-        first = self._ledger.candidates - rows.start  # candidates of earlier generations
-        return [i for i in range(rows.stop) if (first + i) % int(rule) == 0]
+        return [i for i in range(len(losses)) if (self._ledger.candidates + i) % int(rule) == 0]
 
-    def _read(self, log_p: Floats, labels: Ints) -> _Answered:
-        """What counts of one candidate's answers. log_p (n, C), labels (n,)."""
-        return _Answered(top_classes(log_p), labels, entropy(np.exp(log_p[self._forget[labels]])))
+    def _ask_to_validate(self, contexts: Floats) -> _Read:
+        log_p = self._asked[-1].log_confidences(contexts[None])
+        return self._read(log_p[:, -len(self._valid_labels) :], self._valid_labels)
 
-    def _score(self, seen: _Answered) -> Scores:
-        return scores(seen.top, seen.labels, self._forget)
+    def _read(self, log_p: Floats, labels: Ints) -> _Read:
+        """What counts of answers. log_p (b, n, C), labels (n,)."""
+        return _Read(top_classes(log_p), entropy(np.exp(log_p[:, self._forget[labels]])), labels)
 
-    def _weigh(self, parts: Sequence[_Answered]) -> TradeOff:
-        """What a candidate forgets and keeps on all images it was asked about."""
-        top, labels, flat = (np.concatenate([getattr(part, name) for part in parts]) for name in _Answered._fields)
-        found = scores(top, labels, self._forget)
-        return TradeOff(found.err_for, found.acc_mem, float(flat.mean()) if len(flat) else 0.0)
+    def _score(self, one: _Read) -> Scores:
+        return scores(one.top[0], one.labels, self._forget)
+
+    def _weigh(self, one: _Read) -> TradeOff:
+        """What a candidate forgets and keeps on these images."""
+        found = self._score(one)
+        return TradeOff(found.err_for, found.acc_mem, float(one.flat[0].mean()) if one.flat.size else 0.0)
+
+
+def _join(a: _Read, b: _Read) -> _Read:
+    """One candidate's answers to the images of both."""
+    return _Read(
+        np.concatenate([a.top, b.top], axis=1),
+        np.concatenate([a.flat, b.flat], axis=1),
+        np.concatenate([a.labels, b.labels]),
+    )
 
 
 def _embeddings(task: Task) -> ClassEmbeddings | None:

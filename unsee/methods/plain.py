@@ -7,18 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
-from unsee.answers.metrics import near_chance, top_classes
+from unsee.answers.metrics import near_chance, scores, top_classes
+from unsee.errors import InputError
 from unsee.models.black_box import BoundImages
-from unsee.types import Floats, Ints, Ledger
+from unsee.types import Floats, Ints, Ledger, Mask
 
 
 class PlainPrompt:
     """The plain prompt's answers to the images of a task: asked for once, when first needed, and counted."""
 
-    def __init__(self, bound: Callable[[], Sequence[BoundImages]], template: str) -> None:
+    def __init__(self, bound: Callable[[], Sequence[BoundImages]], template: str, ledger: Ledger) -> None:
         self._bound = bound
         self._template = template
-        self.ledger = Ledger()  # a run puts its own here
+        self._ledger = ledger
 
     @cached_property
     def confidences(self) -> Floats | None:
@@ -28,14 +29,20 @@ class PlainPrompt:
         given = [each for each in found if each is not None]
         if len(given) < len(parts):
             return None
-        self.ledger.prompts_encoded += sum(each.shape[1] for each in given)
-        self.ledger.image_queries += sum(len(each) for each in given)
+        self._ledger.prompts_encoded += sum(each.shape[1] for each in given)
+        self._ledger.image_queries += sum(len(each) for each in given)
         return np.concatenate(given)
 
     @property
     def labels(self) -> Ints:
         """Labels (n,) of these images."""
         return np.concatenate([part.labels for part in self._bound()])
+
+    def acc_mem(self, forget: Mask) -> float:
+        """Acc_mem of the plain prompt on these images. forget (C,)."""
+        if self.confidences is None:
+            raise InputError("Acc_mem of the plain prompt is not known: this model answers no plain-text prompt")
+        return scores(top_classes(self.confidences), self.labels, forget).acc_mem
 
     def warning(self) -> str | None:
         """A sentence if these answers are near chance, so that there is little to forget."""

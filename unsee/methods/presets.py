@@ -17,7 +17,7 @@ from typing import Any
 from unsee.errors import InputError, unknown
 from unsee.methods.registry import METHODS
 from unsee.methods.shot_batches import steps_per_epoch
-from unsee.settings import Settings, Value, check_names
+from unsee.settings import Settings, Value, check_names, check_settings
 
 _SMALL = {"contexts": 4, "shared": 20, "own": 5, "dim": 10, "rank": 30, "iterations": 400, "shots": 16}
 _LARGE = {"contexts": 16, "shared": 400, "own": 100, "dim": 125, "rank": 1500, "iterations": 800}
@@ -85,7 +85,7 @@ def resolve(
         merged.setdefault("step_size", _step_size_of_pycma_3(merged.get("search")))
         if METHODS[method].sees == "nothing":
             merged.setdefault("image_size", IMAGE_SIZE)
-    return Settings(**merged)
+    return check_settings(merged)
 
 
 def sizes_in_words(settings: Settings, width: int, classes: int) -> str:
@@ -133,6 +133,5 @@ def _steps(epochs: Mapping[int, int], shots: int, classes: int, batch: int) -> i
 
 
 def _as_many_candidates(candidates: int, population: int) -> dict[str, int]:
-    """Iterations for this number of candidates, and a budget where generations do not add up to it."""
-    iterations = -(-candidates // population)
-    return {"iterations": iterations} | ({"budget": candidates} if candidates % population else {})
+    """Iterations for at most this number of candidates."""
+    return {"iterations": max(1, candidates // population)}

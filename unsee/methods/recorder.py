@@ -1,4 +1,4 @@
-"""What a run has done so far: its history, the best candidate, cost and time. The loop and the trainers write here.
+"""What a run has done so far, and what is kept of it. The loop and the trainers write here.
 
 A recorder starts from the history of an interrupted run, if there is one, so the code that tunes or trains does not
 know whether it is the first to run.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from unsee.methods.best import BestSoFar, Evaluated
 from unsee.methods.pareto import front_of, offer
-from unsee.methods.replay import ReplayCheck, sum_of
-from unsee.methods.search import Search, Stateful
+from unsee.methods.replay import sum_of
 from unsee.settings import Settings
-from unsee.types import Candidate, Doubles, Floats, Generation, Ledger, Scores, State, TradeOff
+from unsee.types import Candidate, Doubles, Floats, Generation, Ledger
 
 Watch = Callable[[Generation, Settings], None]  # called after every generation
 Say = Callable[[str], None]
@@ -36,48 +36,33 @@ class Journal(Protocol):
         """The last saved state; the history is cut back to the generation it belongs to."""
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """Losses of a generation's candidates, and validation scores of those that were validated."""
+class Clock:
+    """Seconds of tuning, in this process and before."""
 
-    losses: Doubles = field(default_factory=lambda: np.zeros(0))  # (b,)
-    valid: Mapping[int, Scores] = field(default_factory=dict)
-    trade_offs: Mapping[int, TradeOff] = field(default_factory=dict)  # of the same candidates
+    def __init__(self, before: float) -> None:
+        self._started = time.perf_counter() - before
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._started
 
 
-@dataclass
-class BestSoFar:
-    """The best candidate: by a validation score, or by loss where there is nothing to validate on.
+class Warnings:
+    """Sentences for the result; `fresh` are those that no generation has recorded yet."""
 
-    The first of equals stays, as in the paper.
-    """
+    def __init__(self, recorded: list[str], fresh: list[str]) -> None:
+        self.texts = recorded + fresh
+        self._recorded = len(recorded)
 
-    by: str  # "h", "acc_mem" or "loss"
-    scores: Scores | None = None
-    merit: float = -np.inf
-    kept: Any = None  # the candidate's contexts, or a trainer's weights
+    @property
+    def fresh(self) -> list[str]:
+        return self.texts[self._recorded :]
 
-    def offer(self, evaluated: Evaluated) -> int | None:
-        """Which of these candidates, if any, is the new best."""
-        found = None
-        numbers = range(len(evaluated.losses)) if self.by == "loss" else sorted(evaluated.valid)
-        for i in numbers:
-            merit = self._merit(float(evaluated.losses[i]), evaluated.valid.get(i))
-            if merit > self.merit:
-                self.merit, self.scores, found = merit, evaluated.valid.get(i), i
-        return found
-
-    def recall(self, generation: Generation) -> None:
-        """Takes what a recorded generation chose."""
-        if generation.chosen is not None:
-            self.merit = self._merit(float(generation.losses[generation.chosen]), generation.valid)
-            self.scores = generation.valid
-            self.kept = generation.best
-
-    def _merit(self, loss: float, scores: Scores | None) -> float:
-        if self.by == "loss" or scores is None:
-            return -loss
-        return scores.h if self.by == "h" else scores.acc_mem
+    def take(self) -> tuple[str, ...]:
+        """The fresh ones, which now count as recorded."""
+        taken = tuple(self.fresh)
+        self._recorded = len(self.texts)
+        return taken
 
 
 class Recorder:
@@ -96,125 +81,97 @@ class Recorder:
     ) -> None:
         self.settings = settings
         self.changed = changed
-        self.history: list[Generation] = [] if journal is None else list(journal.history)
-        self.ledger = Ledger()
-        self.warnings: list[str] = []
-        self._recorded = 0  # warnings that the history has
         self.state: Mapping[str, Any] = {}  # of a search or trainer that is not replayed, where there is no journal
-        self.front: tuple[Candidate, ...] = ()  # trade-offs between forgetting and keeping found so far
-        self._settled = BestSoFar("")  # the best before a generation that the budget cut
-        self._settled_front: tuple[Candidate, ...] = ()
-        self._pending: tuple[Doubles, Evaluated] | None = None  # its candidates, and what is known of them
         self._journal, self._watch, self._say = journal, watch, say
-        self._read_history()
+        self._warnings = Warnings([], [])
+        self.ledger = Ledger()
+        self._read_history([] if journal is None else list(journal.history))
+
+    def _read_history(self, history: list[Generation]) -> None:
+        self.history = history
+        self.ledger.reset(history[-1].ledger if history else {})
+        self.best = BestSoFar("loss" if self.settings.validate == "loss" else self.settings.merit)
+        for generation in history:
+            self.best.recall(generation)
+        self.front: tuple[Candidate, ...] = front_of(c for generation in history for c in generation.entered)
+        recorded = [text for generation in history for text in generation.warnings]
+        self._warnings = Warnings(recorded, self._warnings.fresh)
+        self._clock = Clock(self.seconds)
 
     @property
     def done(self) -> bool:
-        return self.ledger.generations >= self.settings.iterations or self.ledger.candidates >= self.settings.limit
+        return self.ledger.generations >= self.settings.generations
 
     @property
     def seconds(self) -> float:
         """Of tuning, in this process and before."""
         return self.history[-1].seconds if self.history else 0.0
 
+    @property
+    def warnings(self) -> list[str]:
+        return self._warnings.texts
+
     def warn(self, text: str) -> None:
         """Keeps a sentence for the result, and says it at once."""
-        self.warnings.append(text)
+        self._warnings.texts.append(text)
+        self.say(f"warning: {text}")
+
+    def say(self, text: str) -> None:
+        """A sentence for the person who waits."""
         if self._say is not None:
-            self._say(f"warning: {text}")
+            self._say(text)
 
     def restore(self) -> Mapping[str, Any]:
         """The saved state of a search or trainer that cannot be replayed; the history is cut back to it."""
         if self._journal is None or not self.history:
             return {}
         state = self._journal.read_state()
-        self.history = list(self._journal.history)
-        self._read_history()
+        self._read_history(list(self._journal.history))
         return state
 
     def start(self) -> None:
         """Starts the clock of this part of the run; says so if there is nothing left to do, or if versions differ."""
-        self._started = time.perf_counter() - self.seconds
-        if self.changed and self.history and not self.done:
-            self.warn(f"continued with other versions ({self.changed}): from here on numbers may differ a little")
-        if self.history and self.done and self._say is not None:
-            all_done = self.ledger.generations >= self.settings.iterations
-            used = f"{self.settings.iterations} iterations are" if all_done else f"{self.settings.limit} candidates are"
-            option = "--iterations" if all_done else "--budget"
-            self._say(f"nothing is left to do: all {used} done; {option} allows more")
-
-    def replay(self, search: Search, contexts_of: Callable[[Doubles], Floats]) -> None:
-        """Brings a fresh search, and the best candidate, to where the history ends, without asking the model."""
-        if isinstance(search, Stateful):
-            state = dict(self.restore())
-            best = state.pop("best", None)  # of an old run; now the history has it
-            if self.best.kept is None and best is not None:
-                self.best.kept = best.astype(np.float32)
-            if state:
-                search.restore(state)
+        self._clock = Clock(self.seconds)
+        if not self.history:
             return
-        check = ReplayCheck(contexts_of, self.changed)
-        for number, generation in enumerate(self.history):
-            z = search.ask()
-            check.same(generation, z)
-            if generation.chosen is not None and generation.best is None:  # an old run, which did not keep it
-                best = contexts_of(z)[generation.chosen].copy()
-                self.history[number] = replace(generation, best=best)
-            if generation.partial:
-                self._pending = z, Evaluated(generation.losses, generation.validated, generation.trade_offs)
+        if self.done:
+            s = self.settings
+            if self.ledger.generations >= s.iterations:
+                self.say(f"nothing is left to do: all {s.iterations} iterations are done; --iterations allows more")
             else:
-                search.tell(z, generation.losses)
-        check.enough(self.history)
-        self._read_history()
-
-    def ask(self, search: Search) -> tuple[Doubles, Evaluated]:
-        """The next candidates; after a budget that ended inside a generation, that one with what is known of it."""
-        if self._pending is None:
-            return search.ask(), Evaluated()
-        pending, self._pending = self._pending, None
-        self.history.pop()
-        return pending
-
-    def affordable(self, known: int, population: int) -> slice:
-        """The candidates of a generation that are still to be evaluated and that the budget allows."""
-        return slice(known, min(population, known + self.settings.limit - self.ledger.candidates))
+                self.say("nothing is left to do: another generation does not fit the budget; --budget allows more")
+        elif self.changed:
+            self.warn(f"continued with other versions ({self.changed}): from here on numbers may differ a little")
 
     def record(
-        self,
-        evaluated: Evaluated,
-        population: int,
-        spent: int,
-        contexts: Floats | None = None,
-        z: Doubles | None = None,
+        self, evaluated: Evaluated, contexts: Floats | None = None, z: Doubles | None = None, spent: int | None = None
     ) -> Generation:
-        """One more generation, or the part of it that the budget allowed: counts it and updates the best.
+        """One more generation: counts it and updates the best.
 
-        z (b, dim) and contexts (b, m, D) are the candidates, where they are prompts.
+        z (b, dim) and contexts (b, m, D) are the candidates, where they are prompts. spent: candidates that the model
+        was asked about, if not all.
         """
-        self.ledger.candidates += spent
-        partial = len(evaluated.losses) < population
-        self.ledger.generations += not partial
-        self.best = replace(self._settled)
+        self.ledger.candidates += len(evaluated.losses) if spent is None else spent
+        self.ledger.generations += 1
         chosen = self.best.offer(evaluated)
         if chosen is not None and contexts is not None:
             self.best.kept = contexts[chosen].copy()
-        number = self.ledger.generations + partial
         entered: tuple[Candidate, ...] = ()
         if contexts is not None:
             self.front, entered = offer(
-                self._settled_front, number, evaluated.losses, evaluated.valid, evaluated.trade_offs, contexts
+                self.front,
+                self.ledger.generations,
+                evaluated.losses,
+                evaluated.valid,
+                evaluated.trade_offs,
+                contexts,
             )
-        if not partial:
-            self._settled, self._settled_front = self.best, self.front
         return Generation(
-            number=number,
+            number=self.ledger.generations,
             losses=evaluated.losses,
             candidates=self.ledger.candidates,
             chosen=chosen,
             valid=self.best.scores,
-            partial=partial,
-            validated=dict(evaluated.valid) if partial else {},
-            trade_offs=dict(evaluated.trade_offs) if partial else {},
             entered=entered,
             z_sum=None if z is None else sum_of(z),
             best=None if chosen is None or contexts is None else self.best.kept,
@@ -222,10 +179,8 @@ class Recorder:
 
     def append(self, generation: Generation, state: Mapping[str, Any] | None = None) -> None:
         """Writes a generation down; `state` is what is needed to continue, where the losses are not enough."""
-        seconds = time.perf_counter() - self._started
-        said = tuple(self.warnings[self._recorded :])
-        generation = replace(generation, ledger=self.ledger.as_dict(), seconds=seconds, warnings=said)
-        self._recorded = len(self.warnings)
+        facts, seconds, said = self.ledger.as_dict(), self._clock.seconds, self._warnings.take()
+        generation = replace(generation, ledger=facts, seconds=seconds, warnings=said)
         self.history.append(generation)
         if self._journal is not None:
             self._journal.append(generation, state)
@@ -239,24 +194,9 @@ class Recorder:
         if self._journal is not None and self.history:
             self._journal.write_state(state)
 
-    def _read_history(self) -> None:
-        recorded = [text for generation in self.history for text in generation.warnings]
-        self.warnings = recorded + self.warnings[self._recorded :]
-        self._recorded = len(recorded)
-        self.ledger = Ledger(**(self.history[-1].ledger if self.history else {}))
-        self.best = BestSoFar("loss" if self.settings.validate == "loss" else self.settings.merit)
-        self._settled = self.best
-        self.front, self._settled_front = (), ()
-        self._started = time.perf_counter()
-        for generation in self.history:
-            if generation.partial:
-                self._settled, self._settled_front = replace(self.best), self.front
-            self.best.recall(generation)
-            self.front = front_of((*self.front, *generation.entered))
-        if not (self.history and self.history[-1].partial):
-            self._settled_front = self.front
-
-
-def state_of(search: Search) -> State:
-    """What must be saved of a search beyond the losses it was told."""
-    return search.state() if isinstance(search, Stateful) else {}
+    def say_what_is_left(self) -> None:
+        """Says what is left of a budget that ends inside a generation."""
+        s = self.settings
+        left = 0 if s.budget is None else s.budget - self.ledger.candidates
+        if 0 < left < s.population and self.ledger.generations < s.iterations:
+            self.say(f"{left} candidates of the budget are left: a generation takes {s.population}")

@@ -13,10 +13,13 @@ import numpy as np
 from unsee.answers.metrics import scores, top_classes
 from unsee.answers.rules import gate, mask
 from unsee.errors import InputError
+from unsee.methods.asked import bind_images
+from unsee.methods.best import Evaluated
+from unsee.methods.fitted import Fitted
 from unsee.methods.null_space import NULL_SPACES, project_classifier
 from unsee.methods.plain import warn_if_near_chance
-from unsee.methods.recorder import Evaluated, Recorder
-from unsee.methods.task import Fitted, Task
+from unsee.methods.recorder import Recorder
+from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages
 from unsee.seeds import stream
 from unsee.types import Floats, Mask
@@ -57,7 +60,7 @@ def apply_rule(task: Task, recorder: Recorder) -> Fitted:
     fitted: Fitted = project_classifier(task) if task.settings.method in NULL_SPACES else FixedRule(task)
     if recorder.history:
         return fitted
-    images, template = task.bind_images(task.split.valid), task.settings.template
+    images, template = bind_images(task, task.data.train.subset(task.split.valid)), task.settings.template
     plain = images.zero_shot(template)
     if plain is not None and (warning := warn_if_near_chance(plain, images.labels, template)):
         recorder.warn(warning)
@@ -69,5 +72,5 @@ def apply_rule(task: Task, recorder: Recorder) -> Fitted:
     valid = scores(top_classes(found), images.labels, task.forget)
     recorder.ledger.image_queries += asked * len(images.labels)
     recorder.ledger.prompts_encoded += asked * len(images.class_names)
-    recorder.append(recorder.record(Evaluated(np.zeros(1), {0: valid}), population=1, spent=0))
+    recorder.append(recorder.record(Evaluated(np.zeros(1), {0: valid}), spent=0))
     return fitted

@@ -6,14 +6,20 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from unsee.types import Doubles, State
+from unsee.types import Doubles, Floats, State
 
 
 class Search(Protocol):
-    """Proposes candidates and learns from their losses; lower is better."""
+    """Proposes candidates and learns from what the model answered to them."""
 
-    def ask(self) -> Doubles: ...
-    def tell(self, z: Doubles, losses: Doubles) -> None: ...
+    def ask(self) -> Doubles:
+        """The next candidates. -> (b, dim)."""
+
+    def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
+        """Learns from the losses (b,) of these candidates; lower is better.
+
+        answers (b, n, C) are the log-confidences behind them; None in a replay, and where they are too large to keep.
+        """
 
 
 @runtime_checkable
@@ -43,5 +49,5 @@ class RandomSearch:
     def ask(self) -> Doubles:
         return self._sigma0 * self._rng.standard_normal((self._population, self._dim))
 
-    def tell(self, z: Doubles, losses: Doubles) -> None:
+    def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
         """Nothing to learn."""

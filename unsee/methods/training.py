@@ -6,7 +6,7 @@ The user's model is never changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,21 +16,16 @@ import torch
 
 from unsee.answers.metrics import scores, top_classes
 from unsee.data.images import Images
-from unsee.errors import InputError, RunError
-from unsee.methods.classifiers import ScratchLearner
-from unsee.methods.learners import CopyLearner, Learner
-from unsee.methods.recorder import Evaluated, Recorder
+from unsee.errors import RunError
+from unsee.methods.best import Evaluated
+from unsee.methods.build import make_learner
+from unsee.methods.learners import Learner
+from unsee.methods.recorder import Recorder
 from unsee.methods.saving import SavingClock, uninterrupted
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages
 from unsee.types import Floats
 
-LEARNERS: dict[str, Callable[[Task], Learner]] = {
-    "coop-params": CopyLearner,
-    "finetune": CopyLearner,
-    "scratch-resnet18": ScratchLearner,
-    "scratch-vit": ScratchLearner,
-}
 FEW_IMAGES = 8  # to measure on
 
 
@@ -62,7 +57,7 @@ def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
             with _kept_moving(learner) as moving:
                 loss = learner.backward()
             with uninterrupted():
-                generation = recorder.record(Evaluated(np.array([loss]), {0: found}), population=1, spent=1)
+                generation = recorder.record(Evaluated(np.array([loss]), {0: found}))
                 if generation.chosen is not None:
                     recorder.best.kept = _keep(learner, moving, recorder.best.kept)
                 optimizer.step()
@@ -81,13 +76,6 @@ def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
         for tensor, kept in zip(learner.tensors(), recorder.best.kept, strict=True):
             tensor.copy_(kept)
     return TrainedWeights(learner)
-
-
-def make_learner(task: Task) -> Learner:
-    """The learner of a task's method."""
-    if task.settings.method not in LEARNERS:
-        raise InputError(f"method {task.settings.method!r} trains no weights")
-    return LEARNERS[task.settings.method](task)
 
 
 def measure_step(task: Task) -> float:

@@ -182,19 +182,15 @@ class Metered:
         if room is not None and m > room:
             raise InputError(f"{m} contexts do not fit in front of the longest class name; at most {room} do")
 
-    def log_confidences(self, contexts: Floats, rows: slice) -> Floats:
-        """Logs of the confidences of some rows of the contexts (b, m, D), all finite. -> (len(rows), n, C).
-
-        Only these rows are sent to a provider and counted. A model in this process is given the whole batch, so that
-        its sums round the same way whatever the rows.
-        """
-        bound, wanted = self.bound.bound, rows.stop - rows.start
+    def log_confidences(self, contexts: Floats) -> Floats:
+        """Logs of the confidences under contexts (b, m, D), all finite. -> (b, n, C)."""
+        bound, wanted = self.bound.bound, len(contexts)
         if isinstance(bound, TellsLogs):
-            logs = bound.log_confidences(contexts)[rows]
+            logs = bound.log_confidences(contexts)
         elif isinstance(bound, SendsLogs):
-            logs = np.asarray(bound.sent_logs(contexts[rows]), dtype=np.float32)
+            logs = np.asarray(bound.sent_logs(contexts), dtype=np.float32)
         else:
-            logs = safe_log(np.asarray(bound.confidences(contexts[rows]), dtype=np.float32))
+            logs = safe_log(np.asarray(bound.confidences(contexts), dtype=np.float32))
         n, c = len(self.bound.images), len(self.bound.class_names)
         if logs.shape != (wanted, n, c):
             raise ModelError(f"the model answered with shape {logs.shape}, not {(wanted, n, c)}")

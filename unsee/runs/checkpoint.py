@@ -38,11 +38,8 @@ def checkpoint_line(generation: Generation) -> bytes:
         losses=tuple(float(loss) for loss in generation.losses),
         chosen=generation.chosen,
         valid=generation.valid,
-        partial=generation.partial,
-        validated=generation.validated,
         ledger=generation.ledger,
         seconds=round(generation.seconds, 3),
-        trade_offs=generation.trade_offs,
         z_sum=generation.z_sum,
         best=None if best is None else encode_contexts(best),
         shape=None if best is None else (best.shape[0], best.shape[1]),
@@ -55,7 +52,8 @@ def checkpoint_line(generation: Generation) -> bytes:
 def read_history(path: Path) -> tuple[list[Generation], list[int | None]]:
     """The generations of a checkpoint, and how many lines each has in `front.jsonl` (None: written by an old version).
 
-    A last line that was half-written when the run was killed is left out.
+    A last line that was half-written when the run was killed is left out, as is a generation that an old run's budget
+    cut short.
     """
     history: list[Generation] = []
     entered: list[int | None] = []
@@ -67,6 +65,8 @@ def read_history(path: Path) -> tuple[list[Generation], list[int | None]]:
             if i == last:
                 break
             raise RunError(f"{path}: line {i + 1} is damaged; the run cannot be resumed from it")
+        if found.partial:  # it is asked again, as a whole
+            break
         if found.generation != len(history) + 1:
             raise RunError(f"{path}: line {i + 1} is generation {found.generation}, not {len(history) + 1}")
         history.append(_generation(found))
@@ -142,11 +142,8 @@ def _generation(found: CheckpointLine) -> Generation:
         candidates=found.candidates,
         chosen=found.chosen,
         valid=found.valid,
-        partial=found.partial,
-        validated=found.validated,
         ledger=found.ledger,
         seconds=found.seconds,
-        trade_offs=found.trade_offs,
         z_sum=found.z_sum,
         best=decode_contexts(found.best, found.shape) if stored else None,  # type: ignore[arg-type]
         warnings=found.warnings,

@@ -101,7 +101,7 @@ class RunFolder:
         return run
 
     def append(self, generation: Generation, state: Mapping[str, Any] | None = None) -> None:
-        """Records one generation; a full one replaces the partial one that a budget left behind.
+        """Records one generation.
 
         state: what cannot be replayed, such as where a descent is after this generation.
         """
@@ -109,8 +109,6 @@ class RunFolder:
             self._begin()
         elif not self._extended:
             self._extend()
-        if self.history and self.history[-1].number == generation.number:
-            self._cut_to(len(self.history) - 1)
         # The checkpoint last: its line is what makes a generation count.
         append(self.folder / JOURNAL, _journal_line(generation))
         if generation.entered:

@@ -102,16 +102,14 @@ class CheckpointLine(Record):
     losses: tuple[float, ...]
     chosen: int | None
     valid: Scores | None
-    partial: bool
-    validated: dict[int, Scores]
     ledger: dict[str, int]
     seconds: float
-    trade_offs: dict[int, TradeOff] = {}
-    z_sum: float | None = None  # of the candidates, to notice a replay that proposes others; null in old runs
+    z_sum: float | None = None  # of the candidates, to notice a replay that proposes others
     best: str | None = None  # contexts of the chosen candidate: (m, D) as float32, little-endian, in base64
     shape: tuple[int, int] | None = None  # of these
     entered: int | None = None  # lines of this generation in `front.jsonl`; null in old runs
     warnings: tuple[str, ...] = ()  # said before this generation's end and after that of the one before
+    partial: bool = Field(default=False, exclude=True)  # of an old run, whose budget ended inside this generation
 
 
 class FrontLine(Record):

@@ -16,11 +16,11 @@ from unsee.errors import RunInUse
 from unsee.methods.recorder import Say, Watch
 from unsee.methods.task import Task, make_task
 from unsee.models.black_box import BlackBox, BoundImages, bind
-from unsee.runs.folder import CONFIG, is_finished, read_config, read_result
+from unsee.runs.folder import CONFIG, is_finished, read_result
 from unsee.runs.identity import describe_run, folder_key
 from unsee.runs.records import ResultRecord
+from unsee.runs.tuning import continue_run, start_run
 from unsee.settings import Value
-from unsee.tuner import PromptTuner
 
 POLL = 0.5  # seconds between looks at a run that another process is making
 
@@ -35,10 +35,6 @@ class RunRequest:
     preset: str = "tuned"
     settings: Mapping[str, Value] = field(default_factory=dict, hash=False)
 
-    @property
-    def tuner(self) -> PromptTuner:
-        return PromptTuner(self.forget, self.method, preset=self.preset, seed=self.seed, **self.settings)
-
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
@@ -48,6 +44,7 @@ class Workspace:
     data: Data
     folder: Path
     _folders: dict[RunRequest, Path] = field(default_factory=dict, repr=False)
+    _tasks: dict[RunRequest, Task] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         refuse_inside(self.data, self.folder)
@@ -57,8 +54,11 @@ class Workspace:
         return bind(self.model, self.data.test)
 
     def task(self, request: RunRequest) -> Task:
-        settings = request.settings
-        return make_task(self.model, self.data, request.forget, request.method, request.preset, request.seed, settings)
+        """What this request runs; made once."""
+        if request not in self._tasks:
+            facts = request.forget, request.method, request.preset, request.seed, request.settings
+            self._tasks[request] = make_task(self.model, self.data, *facts)
+        return self._tasks[request]
 
     def find(self, request: RunRequest) -> Path:
         """The run folder of this request. Its name ends in a hash of everything the run is a function of."""
@@ -77,13 +77,12 @@ class Workspace:
         out = self.find(request)
         if is_finished(out):
             return read_result(out)
-        test = self.test  # before tuning: a bad test image shows now, not hours later
+        task, test = self.task(request), self.test  # before tuning: a bad test image shows now, not hours later
         if (out / CONFIG).is_file():
-            tuner = PromptTuner.from_config(read_config(out))
-            tuner.resume(self.model, self.data, out, watch=watch, say=say)
+            continue_run(out, lambda then: task, test, watch=watch, say=say)
         else:
-            tuner = request.tuner.fit(self.model, self.data, out=out, watch=watch, say=say)
-        return tuner.finish(out, test, self.data.train.subset(tuner.config_.split.train))
+            start_run(task, out, test, watch=watch, say=say)
+        return read_result(out)
 
 
 @contextmanager
