@@ -16,7 +16,7 @@ from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
-    from unsee.tuner import PromptTuner
+    from unsee.runs.tuning import TunedRun
 
 
 @click.command()
@@ -98,10 +98,11 @@ def forget(
     from unsee.data.class_folders import refuse_inside
     from unsee.data.class_names import forget_mask
     from unsee.methods.forecast import forecast
+    from unsee.methods.task import make_task
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
     from unsee.runs.folder_name import folder_name
-    from unsee.tuner import PromptTuner
+    from unsee.runs.tuning import start_run
 
     if not names and forget_file is None:
         raise click.UsageError("say what to forget: --forget NAME[,NAME] or --forget-file FILE")
@@ -116,29 +117,28 @@ def forget(
         "skip_bad_images": skip_bad_images,
     }
     settings = join_settings(pairs, own)
-    tuner = PromptTuner(wanted, method, preset=preset, seed=seed, **settings)
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
     with resumable(out):
         images = read_data(data, seed, data_dir, names_file)
         refuse_inside(images, out)
-        forget_mask(images.class_names, tuner.forget)  # refuse before a large model is loaded
+        forget_mask(images.class_names, wanted)  # refuse before a large model is loaded
         images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)
         loaded = read_model(model, console, **where)
-        task = tuner.task(loaded, images)
+        task = make_task(loaded, images, wanted, method, preset, seed, settings)
         check_free(out, overwrite)  # when nothing else is wrong: a typo is not hidden by a taken folder
         test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
         console.say(forecast([task]).sentence())
         with console.tuning() as watch:
-            tuner.fit(loaded, images, out=out, test=test, overwrite=overwrite, watch=watch, say=console.say)
-    show_run(tuner, out, console)
+            run = start_run(task, out, test, overwrite=overwrite, watch=watch, say=console.say)
+    show_run(run, out, console)
 
 
-def show_run(tuner: PromptTuner, out: Path, console: Console) -> None:
+def show_run(run: TunedRun, out: Path, console: Console) -> None:
     """Prints what a run ends with."""
     from unsee.cli.scores import result_parts
     from unsee.runs.folder import read_result
 
-    for error in tuner.skipped_:
+    for error in run.task.split.skipped:
         console.say(f"skipped: {error}")
     result = read_result(out)
-    console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(tuner.data_.test)))
+    console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(run.task.data.test)))

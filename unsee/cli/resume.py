@@ -48,4 +48,4 @@ def resume(
         with console.tuning() as watch:
             longer = {"budget": budget, "iterations": iterations}
             tuner.resume(loaded, images, run, test=test, watch=watch, say=console.say, **longer)
-    show_run(tuner, run, console)
+    show_run(tuner.run_, run, console)

@@ -13,6 +13,7 @@ from unsee.errors import ModelError
 from unsee.methods.asked import AskedImages
 from unsee.methods.best import Evaluated
 from unsee.methods.losses import Goal, embedding_loss, forgetting_loss
+from unsee.methods.shot_batches import ShotBatches
 from unsee.methods.task import Task
 from unsee.models.black_box import Metered
 from unsee.types import Doubles, Floats, Ints, Scores, TradeOff
@@ -62,7 +63,7 @@ class Objective:
         s, losses, read = self._settings, self._embedding_losses(contexts), list[_Read]()
         log_p = np.zeros((0, 0, 0), dtype=np.float32)
         if not self._task.blind:
-            asked = self._images_of_this_step()
+            asked = self._asked[0] if self._images.batches is None else self._batch_of_this_step(self._images.batches)
             labels = asked.bound.labels
             tuned = self._train_labels if self._task.asks_once else labels  # those to validate on come behind
             size = max(1, ANSWER_BYTES // (4 * len(labels) * len(self._forget)))
@@ -97,10 +98,8 @@ class Objective:
         under, before, s = self._embeddings.under(contexts), self._embeddings.before, self._settings
         return s.embedding_weight * embedding_loss(under, before, self._task.unseen, ~self._forget, s.tau)
 
-    def _images_of_this_step(self) -> Metered:
-        batches, ledger = self._images.batches, self._ledger
-        if batches is None:
-            return self._asked[0]
+    def _batch_of_this_step(self, batches: ShotBatches) -> Metered:
+        ledger = self._ledger
         encoded, cached = batches.images_encoded, batches.images_from_cache
         asked = Metered(batches.at(ledger.generations), ledger)
         ledger.images_encoded += batches.images_encoded - encoded

@@ -136,7 +136,10 @@ def start_run(
     """A new run in this folder; with test images, it is completed with its scores."""
     refuse_inside(task.data, out)
     with RunFolder.create(out, describe_run(task), overwrite) as run:
-        return _tune_and_complete(task, run, test, watch, say)
+        found = tune(task, run, watch, say)
+        if test is not None:
+            complete(found, run, test)
+        return found
 
 
 def continue_run(
@@ -153,21 +156,10 @@ def continue_run(
         config, changed = describe_run(task), changes(run.config.versions)
         _check_same(run, config)
         run.continue_as(config)
-        return _tune_and_complete(task, run, test, watch, say, changed)
-
-
-def _tune_and_complete(
-    task: Task,
-    run: RunFolder,
-    test: BoundImages | None,
-    watch: Watch | None,
-    say: Say | None,
-    changed: str = "",
-) -> TunedRun:
-    found = tune(task, run, watch, say, changed)
-    if test is not None:
-        complete(found, run, test)
-    return found
+        found = tune(task, run, watch, say, changed)
+        if test is not None:
+            complete(found, run, test)
+        return found
 
 
 def complete(found: TunedRun, run: RunFolder, test: Images | BoundImages) -> ResultRecord:
