@@ -127,21 +127,13 @@ def test_one_image_unlike_the_others_does_not_make_a_mean_unknown():
     assert 0.03 < found.value - found.low < 0.15
 
 
-# Where intervals hold the truth a little more often than in 97 %, by size: the largest of equal shares is at the end of
-# what is possible, where one side alone can miss; the others are wider than need be with few images.
-MORE: dict[tuple[str, str], tuple[int, ...]] = {
-    ("largest share", "0.10, all alike"): (20, 80, 400),
-    ("mean", "0.79, two humps"): (20,),
-    ("AUROC", "0.97"): (20,),
-    ("bits of the label", "1.0"): (20, 80),
-    ("AUROC of a probe", "above"): (400,),
-    ("1-shot probe", "above"): (400,),
-    ("16-shot probe", "above"): (400,),
-}
-# Where they hold it a little less often than in 93 %: few trials share many labelled images.
-LESS: dict[tuple[str, str], tuple[int, ...]] = {
-    ("1-shot probe", "above"): (20,),
-    ("4-shot probe", "chance"): (80,),
+# Where they hold it a little more often than in 97 %, all with 20 images. For the largest of equal shares no interval
+# can do otherwise (above), an AUROC near 1 can be missed by one end alone, and bits are wider than need be.
+MORE: set[tuple[str, str, int]] = {
+    ("largest share", "0.10, all alike", 20),
+    ("AUROC", "0.97", 20),
+    ("AUROC of a probe", "above", 20),
+    ("bits of the label", "1.0", 20),
 }
 
 
@@ -149,10 +141,10 @@ LESS: dict[tuple[str, str], tuple[int, ...]] = {
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("measure", "truth"), CASES)
 def test_every_interval_holds_the_truth_in_93_to_97_percent(measure, truth, n):
-    row = cover(measure, truth, n, 400 if "probe" in measure or "bits" in measure else 2000)
+    row = cover(measure, truth, n, seed=2)
     if row is None:
         assert measure in ("4-shot probe", "16-shot probe")
         pytest.skip("too few images for this probe")
     assert row.inside
-    least = 0.905 if n in LESS.get((measure, truth), ()) else 0.93
-    assert least <= row.coverage <= (0.995 if n in MORE.get((measure, truth), ()) else 0.97)
+    chance = math.sqrt(0.05 * 0.95 / row.trials)  # one standard error: with 400 trials a point
+    assert 0.93 - chance <= row.coverage <= (0.985 if (measure, truth, n) in MORE else 0.97) + chance
