@@ -27,7 +27,7 @@ from unsee.methods.cma import BlockSearch
 from unsee.methods.presets import resolve
 from unsee.methods.registry import METHODS
 from unsee.models.local import LocalBound
-from unsee.report.paper.experiments import SHARE, Experiment, TableRow, XPoint, experiment_names, load_experiment
+from unsee.report.paper.experiments import FORGET_SHARE, Experiment, TableRow, XPoint, experiment_names, load_experiment
 from unsee.settings import CMA_KINDS, Settings
 
 SEEDS = 3
@@ -140,7 +140,7 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
 def _run(row: TableRow, point: XPoint, given: dict[str, Any], data: str) -> Run:
     classes = len(SETS[data].names)
     facts = {"preset": "paper", "seed": 0, "data": data, "width": 512, "classes": classes, "shots": 16}
-    share = SHARE if point.share is None else point.share
+    share = FORGET_SHARE if point.share is None else point.share
     forgotten = len(row.forget) or round(share * classes)
     settings = resolve(given, method=row.method, forgotten=forgotten, **facts)  # type: ignore[arg-type]
     return Run(data, settings, share, row.forget)
