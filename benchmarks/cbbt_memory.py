@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from unsee import PromptTuner
-from unsee.bench.candidate import Subject
+from unsee.bench.candidate import RandomClip
 from unsee.data.data_set import Data
 from unsee.data.images import ArraySource, labelled
 from unsee.data.paper_names import CIFAR100
@@ -31,7 +31,7 @@ def peak_bytes(candidates: int) -> int:
     names = [f"{CIFAR100[i % 100]} {i // 100}" for i in range(CLASSES)]
     pixels = np.arange(2 * CLASSES, dtype=np.uint32).view(np.uint8).reshape(-1, 1, 1, 4)[..., :3]
     images = labelled(ArraySource(np.ascontiguousarray(pixels)), np.repeat(np.arange(CLASSES), 2), names)
-    whole = Subject().model
+    whole = RandomClip().model
     tower = replace(whole.tower, layers=whole.tower.layers[:2])
     model = LocalModel("two layers", tower, whole.tokenizer, whole.encoder, whole.logit_scale)
     tuner = PromptTuner(names[:400], "cbbt", shots=1, contexts=16, population=candidates, iterations=1)
