@@ -23,7 +23,7 @@ def test_the_bound_is_what_can_be_cut():
 
 
 def test_siglip_is_timed_beside_the_library_and_gives_the_same_numbers(monkeypatch, capsys):
-    monkeypatch.setattr(family_bench, "TEXTS", 6)
+    monkeypatch.setattr(family_bench, "AT_LEAST", 6)
     monkeypatch.setattr(family_bench.measure_family, "__defaults__", (family_bench.CLASSES, SMALL, lambda text: None))
     assert main(["bench", "--family", "siglip", "--classes", "3", "--classes", "13", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["settings"]

@@ -73,14 +73,11 @@ def evaluation_parts(found: Evaluation, prompt: Prompt, images: int, data: str) 
     from rich.table import Table
 
     from unsee.cli.scores import scores_table, served_rows
+    from unsee.text_table import percent
 
     rows = [("zero-shot", found.zero_shot), ("label mask", found.label_mask), ("tuned", found.tuned)]
     table = Table("class", "", "accuracy before", "after")
     for name, record in found.per_class(prompt.class_names).items():
         fate = "forget" if name in prompt.forget else ""
-        table.add_row(name, fate, _percent(record.before), _percent(record.after))
+        table.add_row(name, fate, percent(record.before, unit=""), percent(record.after, unit=""))
     return [f"{data} ({images} test images)", scores_table([*rows, *served_rows(found.served)]), table]
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}"
