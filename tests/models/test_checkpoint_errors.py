@@ -218,7 +218,7 @@ def test_an_open_clip_config_that_contradicts_its_weights_is_refused(weights, tm
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "./nothing", "nothing.pt", "nothing", "a/b/c", "~/no such model"])
 def test_a_path_that_is_not_there_is_named(name):
-    assert refusal(name) == f"model {name!r}: no such file or folder"
+    assert refusal(name) == f"model {name!r}: no such file or folder; see: unsee models"
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

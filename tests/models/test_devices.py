@@ -16,11 +16,11 @@ import torch
 from torch.fx.experimental import _config
 
 from tests import tiny
+from tests.methods.parts import slope_of
 from tests.models.dual_files import modern, pixels, write
 from tests.models.test_resnet import SMALL, checkpoint
 from tests.test_tuner import FORGET
 from unsee import InputError
-from unsee.methods.gradient import LossSlope
 from unsee.methods.learners import CopyLearner
 from unsee.methods.task import make_task
 from unsee.models import load_model
@@ -130,7 +130,7 @@ def test_gradients_are_computed_where_the_model_is(loaded, data, host, kind, met
     task = make_task(on_meta(loaded(kind)), data, FORGET, method, "paper", 0, {"shots": 1, "contexts": 4})
     if method == "coop":
         width = task.model.card.width
-        assert LossSlope(task, (4, width))(np.zeros(4 * width), 0).shape == (4 * width,)
+        assert slope_of(task, (4, width))(np.zeros(4 * width), 0).shape == (4 * width,)
         return
     learner = CopyLearner(task)
     learner.backward()

@@ -282,7 +282,7 @@ def test_the_same_graph_at_another_side_does_not_share_features():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("FEATURE_EPOCH", 2), ("BACKGROUND", "black"), ("RESAMPLING", Image.Resampling.BILINEAR)]
+    ("name", "value"), [("FEATURE_EPOCH", 2), ("BACKGROUND", "black"), ("RESIZED_BY", Image.Resampling.BILINEAR)]
 )
 def test_a_change_of_preprocessing_or_epoch_does_not_share_features_of_the_embedded_model(monkeypatch, name, value):
     from unsee.models.fast import embedded

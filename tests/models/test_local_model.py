@@ -269,7 +269,7 @@ def test_a_binding_tells_what_it_encoded_and_the_ledger_keeps_it(model, tmp_path
     for _ in range(2):
         metered = Metered(bind(cached, as_images(paths), NAMES), ledger)
     assert (ledger.images_encoded, ledger.images_from_cache) == (8, 8)
-    metered.log_confidences(contexts(model), slice(0, 3))
+    metered.log_confidences(contexts(model))
     assert (ledger.prompts_encoded, ledger.image_queries) == (3 * 10, 3 * 8)
 
 
@@ -329,7 +329,7 @@ def test_weights_that_are_not_numbers_are_refused_when_asked(model):
     tower = dataclasses.replace(model.tower, projection=model.tower.projection * float("nan"))
     bound = bind(remade(model, tower=tower), as_images(pixels()), NAMES)
     with pytest.raises(ModelError, match="NaN or infinite"):
-        Metered(bound, Ledger()).log_confidences(contexts(model), slice(0, 3))
+        Metered(bound, Ledger()).log_confidences(contexts(model))
 
 
 def test_a_synset_behind_a_name_is_not_part_of_the_prompt(model):

@@ -90,11 +90,13 @@ def test_a_palette_with_a_transparent_colour_is_prepared_as_transformers_does(tm
     assert apart(preprocess(image, HOW), theirs(image)) <= 1
 
 
-def test_sixteen_bit_images_are_clipped_at_255_as_transformers_does(tmp_path):
+def test_sixteen_bit_images_are_scaled_where_transformers_clips_them_to_white(tmp_path):
     in_mode("I;16").save(tmp_path / "image.png")
     image = as_images([tmp_path / "image.png"]).read(0)
     assert image.mode == "I;16"
-    assert apart(preprocess(image, HOW), theirs(image)) <= 1
+    eight = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    assert apart(preprocess(image, HOW), preprocess(eight, HOW)) <= 1
+    assert apart(preprocess(image, HOW), theirs(image)) > 50
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
