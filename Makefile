@@ -1,6 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# What else to tell pip. On Linux, for PyTorch without CUDA: PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# What else to tell pip, such as PIP_ARGS="--extra-index-url …" with the address of PyTorch's wheels without CUDA
 PIP_ARGS ?=
 
 .PHONY: demo test check coverage slow lowest bench whole-paper paper-cost docs clean
