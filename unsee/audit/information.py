@@ -32,7 +32,7 @@ def mutual_information(labels: Ints, top: Ints, rng: np.random.Generator) -> Est
     information under which as much comes by chance in 2.5 to 97.5 % of samples: answers weakened towards
     independence, and strengthened. Nothing is below 0, so 0 itself is tested one-sided, at 5 %, by shuffling: where
     that cannot tell, the interval starts at 0. Few samples can have their lower end too high near that of the clearest
-    sample there is: the closer to it, the more of them may, up to 5 %.
+    sample there is: the closer to it, and the farther it is from all the information there is, the more may, up to 5 %.
     """
     if len(labels) == 0:
         return NOTHING
@@ -58,11 +58,11 @@ def mutual_information(labels: Ints, top: Ints, rng: np.random.Generator) -> Est
     bits, share = sample(STRENGTHS)
     shuffled = _tables(labels, rng.permuted(np.tile(top, (draws, 1)), axis=1), len(rows), len(columns))
     share[0] = exceeds(above(shuffled))
-    clearest = max(_clearest(images), 1e-9)
+    clearest, most = _clearest(images), float(_information(np.diag(images)))
 
     def more(bits: Doubles) -> Doubles:
         """How much more often than in 2.5 % of samples the lower end may be too high: 1 to 2."""
-        found: Doubles = 1 + np.minimum(1, bits / clearest) ** 2
+        found: Doubles = 1 + np.minimum(1, (bits / max(clearest, 1e-9)) ** 2 + (1 - clearest / max(most, 1e-9)) ** 2)
         return found
 
     def sample_low(strengths: Doubles) -> tuple[Doubles, Doubles]:
