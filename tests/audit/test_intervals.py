@@ -19,6 +19,7 @@ from unsee.answers.intervals import (
     share_of,
     wilson,
 )
+from unsee.audit.information import mutual_information
 from unsee.audit.leakage import measure_answers
 
 NAMES = tuple("abcdefghij")
@@ -127,14 +128,35 @@ def test_one_image_unlike_the_others_does_not_make_a_mean_unknown():
     assert 0.03 < found.value - found.low < 0.15
 
 
-# Where they hold it a little more often than in 97 %, all with 20 images. For the largest of equal shares no interval
-# can do otherwise (above), an AUROC near 1 can be missed by one end alone, and bits are wider than need be.
-MORE: set[tuple[str, str, int]] = {
-    ("largest share", "0.10, all alike", 20),
-    ("AUROC", "0.97", 20),
-    ("AUROC of a probe", "above", 20),
-    ("bits of the label", "1.0", 20),
-}
+def test_an_auroc_beyond_the_reach_of_one_end_is_tested_by_the_other_at_five_percent():
+    """Wilson's end e is z standard errors of itself from the value: their ratio says which z each end has."""
+
+    def ratio(moved: int) -> float:
+        values, positive = np.arange(50.0), np.arange(50) >= 30
+        values[30 : 30 + moved] -= 30  # positives that are now lowest
+        found, mirrored = auroc_of(values, positive), auroc_of(-values, positive)
+        assert (mirrored.low, mirrored.high) == pytest.approx((1 - found.high, 1 - found.low))
+        z = [abs(end - found.value) / math.sqrt(end * (1 - end)) for end in (found.low, found.high)]
+        return z[1] / z[0]
+
+    assert ratio(8) == pytest.approx(1)  # 0.6
+    assert ratio(1) == pytest.approx(1.645 / 1.96, abs=0.001)  # 0.95; in order, the lower end is 0.92
+    row = cover("AUROC", "0.97", 20, 3000)
+    assert row.coverage <= 0.962  # both ends at 2.5 %: 0.97
+
+
+def test_with_few_images_the_lower_end_of_clear_bits_is_the_one_of_a_one_sided_test():
+    """20 images, each on its class's label. If a share q does so, such a sample comes with chance q^20, half of
+    which counts: 5 % at 0.891."""
+    labels = np.arange(20) % 4
+    right, wrong = 0.1 ** (1 / 20), (1 - 0.1 ** (1 / 20)) / 3
+    bits = 2 + right * math.log2(right) + 3 * wrong * math.log2(wrong)
+    found = [mutual_information(labels, labels, np.random.default_rng(seed)).low for seed in range(10)]
+    assert np.mean(found) == pytest.approx(bits, abs=0.05)
+
+
+# Where they hold it more often than in 97 %: no interval of the largest of equal shares can do otherwise (above).
+MORE: set[tuple[str, str, int]] = {("largest share", "0.10, all alike", 20)}
 
 
 @pytest.mark.slow

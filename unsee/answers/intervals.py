@@ -18,6 +18,7 @@ from scipy.stats import t as student
 from unsee.types import Doubles, Ints, Mask
 
 Z = 1.959963984540054  # 97.5 % of a standard normal distribution
+ONE_SIDED = 1.6448536269514722  # 95 %: where one end alone can miss
 TAIL = 0.025
 STEPS = 25  # of a search by halves: to seven digits
 FEW = 0.5  # pairs of images in the wrong order, about, at which an AUROC's own variance counts as much as the model's
@@ -106,6 +107,9 @@ def auroc_of(values: Doubles, positive: Mask, strata: Ints | None = None, crosse
     where all pairs are in order. There DeLong's variance is 0: with few pairs out of order, Hanley and McNeil's
     takes its place. With strata only images of the same one are compared. values, positive, strata (n,).
 
+    Even with all pairs in order the lower end is below 1: no sample can put it above a truth beyond that. So there the
+    upper end may be too low in 5 % of samples, not 2.5; near 0 it is the other way round.
+
     crossed: values of each of two strata come from a classifier that learned from the other. Near chance both are right
     by the same coincidence, so that two halves are worth one; the surer it is that they learned something, the less
     they have in common.
@@ -120,16 +124,30 @@ def auroc_of(values: Doubles, positive: Mask, strata: Ints | None = None, crosse
     value = sum(w * part.value for w, part in zip(weights, parts, strict=True))
     variance = sum(w * w * part.variance for w, part in zip(weights, parts, strict=True))
     spread = value * (1 - value)
-    usual = sum(w * w / _usual_size(value, part) for w, part in zip(weights, parts, strict=True))
-    effective = 1 / usual
+    effective = _usual_size(value, weights, parts)
     if variance > 0 and spread > 0:
         out_of_order = spread * sum(min(part.positives, part.negatives) for part in parts)
         own = out_of_order / (out_of_order + FEW)
         effective = math.exp(own * math.log(spread / variance) + (1 - own) * math.log(effective))
+    in_order = _usual_size(1.0, weights, parts)
     if crossed:
-        by_chance = sum(w * w / (4 * _usual_size(0.5, part)) for w, part in zip(weights, parts, strict=True))
-        effective /= 1 + 1 / math.sqrt(1 + (value - 0.5) ** 2 / by_chance / LEARNED)
-    return wilson(value, effective)
+        chance = _usual_size(0.5, weights, parts)
+        effective /= _in_common(value, chance)
+        in_order /= _in_common(1.0, chance)
+    return _one_end_alone(value, effective, in_order)
+
+
+def _in_common(value: float, chance: float) -> float:
+    """How many crossed halves are worth one: two where this AUROC could be chance, with so many effective images."""
+    return 1 + 1 / math.sqrt(1 + (value - 0.5) ** 2 * 4 * chance / LEARNED)
+
+
+def _one_end_alone(value: float, images: float, in_order: float) -> Estimate:
+    """Wilson's interval; beyond the end that it has with all pairs in order, the other end is tested at 5 %."""
+    both, alone = wilson(value, images), wilson(value, images, ONE_SIDED)
+    last = wilson(1.0, in_order).low
+    low, high = max(both.low, 1 - last), min(both.high, last)
+    return Estimate(value, min(low, alone.low), max(high, alone.high))
 
 
 @dataclass(frozen=True)
@@ -156,10 +174,11 @@ def _places(values: Doubles, among: Doubles) -> Doubles:
     return found / len(among)
 
 
-def _usual_size(value: float, part: _Apart) -> float:
+def _usual_size(value: float, weights: list[float], parts: list[_Apart]) -> float:
     """The effective number of images by Hanley and McNeil: of this AUROC between two exponential distributions."""
-    m, n = part.positives, part.negatives
-    return m * n / (1 + ((m + n) / 2 - 1) * ((1 - value) / (2 - value) + value / (1 + value)))
+    alike = (1 - value) / (2 - value) + value / (1 + value)
+    sizes = [(part.positives, part.negatives) for part in parts]
+    return 1 / sum(w * w * (1 + ((m + n) / 2 - 1) * alike) / (m * n) for w, (m, n) in zip(weights, sizes, strict=True))
 
 
 def largest_share(top: Ints, classes: int) -> Estimate:
