@@ -13,6 +13,7 @@ from PIL import Image, features
 import unsee
 from unsee import DataError, ImageError
 from unsee.data import formats
+from unsee.data.class_names import forget_mask
 from unsee.data.images import as_rgb, decode
 from unsee.data.splits import few_shot_split, largest_shots
 
@@ -181,3 +182,10 @@ def test_a_run_that_skips_bad_images_needs_no_shots_from_its_user(tmp_path, mode
 def test_an_empty_or_unknown_image_is_still_named():
     with pytest.raises(ImageError, match="not an image"):
         decode(io.BytesIO(b"text").getvalue(), "x.png")
+
+
+def test_capitals_do_not_matter_where_it_is_clear_which_class_is_meant():
+    assert forget_mask(["Cat", "dog", "Sea_Lion"], ["cat", "sea lion"]).tolist() == [True, False, True]
+    assert forget_mask(["Cat", "cat", "dog"], ["cat"]).tolist() == [False, True, False]
+    with pytest.raises(unsee.InputError, match="unknown class to forget 'CAT'"):
+        forget_mask(["Cat", "cat", "dog"], ["CAT"])

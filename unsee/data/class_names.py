@@ -29,9 +29,12 @@ def read_names(text: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def forget_mask(class_names: Sequence[str], forget: Sequence[str]) -> Mask:
-    """True for each class to forget; refuses unknown names, and forgetting all or nothing."""
+    """True for each class to forget; refuses unknown names, and forgetting all or nothing.
+
+    Capitals may differ where it is clear which class is meant.
+    """
     names = [plain(name) for name in class_names]
-    wanted = [plain(name).strip() for name in forget]
+    wanted = [_meant(plain(name).strip(), names) for name in forget]
     for name in wanted:
         if name not in names:
             raise InputError(unknown("class to forget", name, names))
@@ -41,6 +44,12 @@ def forget_mask(class_names: Sequence[str], forget: Sequence[str]) -> Mask:
     if mask.all():
         raise InputError(f"all {len(names)} classes are to be forgotten; at least one must be kept")
     return mask
+
+
+def _meant(name: str, names: Sequence[str]) -> str:
+    """The class of this name; but for capitals, if there is none and one differs in these alone."""
+    alike = [known for known in names if known.lower() == name.lower()]
+    return alike[0] if name not in names and len(alike) == 1 else name
 
 
 def first_share(class_names: Sequence[T], share: float = FORGET_SHARE) -> tuple[T, ...]:
