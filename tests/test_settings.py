@@ -95,6 +95,11 @@ def test_bad_settings_are_refused(given, message):
         settings(given)
 
 
+def test_a_search_in_pairs_has_an_even_population():
+    with pytest.raises(InputError, match="population must be even, not 5"):
+        settings({"population": 5}, "zip")
+
+
 def test_text_settings_get_their_types():
     got = parse_settings(
         {"sigma0": "0.5", "shots": "3", "budget": "none", "stop_when_stalled": "true", "origin": "a photo"}

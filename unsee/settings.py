@@ -132,6 +132,8 @@ class Settings:
                 f"budget must be at least one generation, which is {self.population} candidates (population), "
                 f"not {self.budget}"
             )
+        if self.search == "two-sided" and self.population % 2:
+            raise ValueError(f"search=two-sided asks in pairs: population must be even, not {self.population}")
         if self.search == "gradient" and self.population != 1:
             raise ValueError(f"search=gradient has one candidate per step: population must be 1, not {self.population}")
         if self.optimizer == "sgd" and self.search != "gradient":

@@ -23,7 +23,7 @@ class Killed(Exception):
 
 def settings_of(method, validate, seed):
     own = METHODS[method].settings
-    population = 1 if own.get("search") == "gradient" else 5
+    population = {"gradient": 1, "two-sided": 6}.get(own.get("search"), 5)
     settings = {"iterations": ITERATIONS, "shots": 2, "population": population, "seed": seed, "save_weights": True}
     if "views" in own | METHODS[method].paper:
         settings |= {"preset": "paper", "batch": 7}  # 20 shots: two steps are an epoch, and a view
@@ -80,7 +80,8 @@ def stop_and_resume(model, data, out, method, settings, chance):
             except Killed:
                 half_written(out, chance)
         else:
-            stop = chance.randint(done + 1, limit - 1)
+            least = max(done + 1, settings["population"])  # a budget is one generation at least
+            stop = chance.randint(min(least, limit - 1), limit - 1)
             shorter = {"budget": stop} if how == "budget" else {"iterations": -(-stop // settings["population"])}
             if begun:
                 now = {"iterations": read_config(out).settings.iterations, "budget": limit}
