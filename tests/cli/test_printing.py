@@ -48,7 +48,7 @@ def test_a_class_whose_test_images_cannot_be_read_is_null_not_nan(image_folder, 
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "run"), "--json", *common]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["per_class"]["dog"] == {"before": None, "after": None}
+    assert found["per_class"]["dog"] == {"before": None, "after": None, "served": None}
     assert main(["evaluate", str(tmp_path / "run"), *common]) == 0
     assert "–" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html")]) == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from unsee.data.class_names import listed
+from unsee.methods.registry import METHODS
 from unsee.types import Scores
 
 if TYPE_CHECKING:
@@ -27,18 +28,21 @@ def scores_table(rows: Rows) -> Table:
     return table
 
 
-def served_rows(found: ServedScores | None) -> Rows:
-    """The line of what a caller sees, where that is not simply what the prompt answers."""
-    return [] if found is None else [(f"as served ({found.rule})", found.scores)]
+def served_row(found: ServedScores | None, alone: Scores) -> tuple[str, Scores]:
+    """The line of what a caller sees: without a rule, what the prompt alone answers."""
+    return ("as served (as-is)", alone) if found is None else (f"as served ({found.rule})", found.scores)
 
 
 def result_parts(result: ResultRecord, run: Path, images: int) -> list[str | Table]:
     """What a run ends with: its scores, cost and files."""
     rows = [("zero-shot", result.zero_shot), ("label mask", result.label_mask)]
+    rows.append((f"tuned ({result.method})", result.test))
+    if METHODS[result.method].tunes_prompt:
+        rows.append(served_row(result.served, result.test))
     ledger = result.ledger
     return [
         f"{result.data}: forgetting {listed(result.forget)} ({images} test images, {result.model})",
-        scores_table([*rows, (f"tuned ({result.method})", result.test), *served_rows(result.served)]),
+        scores_table(rows),
         *(f"warning: {warning}" for warning in result.warnings),
         f"{ledger.candidates} candidates, {ledger.image_queries} image queries, {result.seconds['tuning']:.1f} s\n"
         f"run: {run}\npicture: {run / 'picture.png'}",
