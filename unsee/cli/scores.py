@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,11 +40,22 @@ def result_parts(result: ResultRecord, run: Path, images: int) -> list[str | Tab
     rows.append((f"tuned ({result.method})", result.test))
     if METHODS[result.method].tunes_prompt:
         rows.append(served_row(result.served, result.test))
-    ledger = result.ledger
+    ledger, folder = result.ledger, shlex.quote(str(run))
     return [
         f"{result.data}: forgetting {listed(result.forget)} ({images} test images, {result.model})",
         scores_table(rows),
+        *_below_plain(result),
         *(f"warning: {warning}" for warning in result.warnings),
         f"{ledger.candidates} candidates, {ledger.image_queries} image queries, {result.seconds['tuning']:.1f} s\n"
-        f"run: {run}\npicture: {run / 'picture.png'}",
+        f"run: {run}\npicture: {run / 'picture.png'}\n"
+        f"next: unsee audit {folder} (what do the answers still leak?), unsee report {folder}",
     ]
+
+
+def _below_plain(result: ResultRecord) -> list[str]:
+    """A line if tuning made H worse than that of the plain prompt."""
+    plain, alone = result.zero_shot, result.test.h
+    if plain is None or alone >= plain.h or METHODS[result.method].untuned:
+        return []
+    words = f"below the plain prompt: H {100 * alone:.2f} prompt alone, {100 * plain.h:.2f} plain prompt"
+    return [f"{words}; more --iterations or --shots may help"]
