@@ -67,6 +67,11 @@ def percent(share: float | None, digits: int = 1, unit: str = " %") -> str:
     return "–" if share is None else f"{100 * share:.{digits}f}{unit}"
 
 
+def points(mean: float, std: float, runs: int) -> str:
+    """A share in percent, with its standard deviation where there are several runs."""
+    return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if runs > 1 else "")
+
+
 def as_csv(table: TextTable) -> str:
     """Comma-separated, quoted where needed; title and notes are left out."""
     out = io.StringIO()

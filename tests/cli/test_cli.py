@@ -112,7 +112,7 @@ def test_classify_shows_answers_without_and_with_the_prompt(run_unsee, finished,
     images = sorted((image_folder / "test" / "cat").glob("*.png"))[:2]
     code, text, _ = run_unsee("classify", finished, *images)
     assert code == 0
-    assert "without the prompt" in text
+    assert "plain prompt" in text
     code, text, _ = run_unsee("classify", finished, *images, "--json", "--top", 10)
     answers = json.loads(text)["images"]
     assert len(answers) == 2

@@ -16,15 +16,22 @@ LINES = [Series("lcs", [1, 2, 3], [0.1, 0.5, 0.6], [0.1, 0.1, 0]), Series("bbt",
 
 
 def counts(classes):
-    return np.random.default_rng(0).integers(0, 5, (classes, classes)) + 50 * np.eye(classes, dtype=np.int64)
+    """True class by answer, and a last column for no label."""
+    return np.random.default_rng(0).integers(0, 5, (classes, classes + 1)) + 50 * np.eye(
+        classes, classes + 1, dtype=np.int64
+    )
+
+
+def maps(classes):
+    return {"plain prompt": counts(classes), "prompt alone": counts(classes), "as served": counts(classes)}
 
 
 def every_chart():
     names, gone = ["cat", "dog", "frog"], [False, True, False]
     yield panels([("H of mini", LINES)], "contexts", "H")
     yield panels([("H", LINES), ("Err_for", LINES)], "contexts", "%")
-    yield bars(names, [0.9, 0.8, float("nan")], [0.9, 0.1, float("nan")], gone)
-    yield confusion(counts(3), counts(3), names, gone)
+    yield bars(names, [0.9, 0.8, float("nan")], {"prompt alone": [0.9, 0.1, float("nan")]}, gone)
+    yield confusion(maps(3), names, gone)
 
 
 def words(figure):
@@ -94,29 +101,32 @@ def test_panels_share_one_legend():
 
 
 def test_classes_to_forget_come_first():
-    found = words(bars(["cat", "dog", "frog"], [1, 1, 1], [1, 0, 1], [False, True, False]))
+    found = words(bars(["cat", "dog", "frog"], [1, 1, 1], {"as served": [1, 0, 1]}, [False, True, False]))
     assert [word for word in found if word in ("cat", "dog", "frog")] == ["dog", "cat", "frog"]
-    found = words(confusion(counts(3), counts(3), ["cat", "dog", "frog"], [False, True, False]))
+    found = words(confusion(maps(3), ["cat", "dog", "frog"], [False, True, False]))
     assert [word for word in found if word in ("cat", "dog", "frog")][:3] == ["dog", "cat", "frog"]
 
 
 def test_a_class_without_images_says_so():
-    found = words(bars(["cat", "dog"], [0.5, float("nan")], [0.5, float("nan")], [True, False]))
+    found = words(bars(["cat", "dog"], [0.5, float("nan")], {"as served": [0.5, float("nan")]}, [True, False]))
     assert found.count("no images") == 1
 
 
 def test_any_class_name_is_drawn_as_it_is():
     names = ["$x$", r"$\frac$", "<script>x</script>", "-->", "猫", "a_b^c"]
     forget = [True] * 3 + [False] * 3
-    assert set(names) <= set(words(bars(names, [1] * 6, [0] * 6, forget)))
-    as_png(confusion(counts(6), counts(6), names, forget))
+    assert set(names) <= set(words(bars(names, [1] * 6, {"as served": [0] * 6}, forget)))
+    as_png(confusion(maps(6), names, forget))
 
 
 @pytest.mark.parametrize("classes", [1, 16, pytest.param(MANY_CLASSES, marks=pytest.mark.slow), 1000])
 def test_any_number_of_classes_gives_a_small_legible_chart(classes):
     names, gone = [f"class {i}" for i in range(classes)], np.arange(classes) % 3 == 0
     share = np.linspace(0, 1, classes)
-    for figure in (bars(names, share, share, gone), confusion(counts(classes), counts(classes), names, gone)):
+    for figure in (
+        bars(names, share, {"prompt alone": share, "as served": share}, gone),
+        confusion(maps(classes), names, gone),
+    ):
         assert len(as_svg(figure)) < 400_000
         assert 3 < max(figure.get_size_inches()) < 20
 
@@ -124,8 +134,8 @@ def test_any_number_of_classes_gives_a_small_legible_chart(classes):
 def test_many_classes_are_counted_together_without_losing_an_answer():
     n = 100
     matrix, gone = counts(n), np.arange(n) < 40
-    image = confusion(matrix, matrix, [str(i) for i in range(n)], gone).axes[0].get_images()[0].get_array()
+    image = confusion({"as served": matrix}, [str(i) for i in range(n)], gone).axes[0].get_images()[0].get_array()
     right = np.diag(matrix)[:40].sum() / matrix[:40].sum()
-    assert image.shape == (2, 3)
+    assert image.shape == (2, 4)
     assert np.allclose(image.sum(axis=1), 100)
     assert image[0, 0] == pytest.approx(100 * right)

@@ -44,7 +44,7 @@ def run(model, data, tmp_path_factory):
 
 def test_the_files_of_a_run_hold_no_answers_before(run):
     result, answers = json.loads((run / "result.json").read_text()), load_file(run / "answers.safetensors")
-    assert sorted(answers) == ["answers_after", "labels", "sure_after"]
+    assert sorted(answers) == ["answers_after", "answers_served", "labels", "sure_after", "sure_served"]
     assert {record["before"] for record in result["per_class"].values()} == {None}
     assert result["entropy_forgotten"]["before"] is None
     assert (result["zero_shot"], result["label_mask"]) == (None, None)
@@ -61,13 +61,13 @@ def test_the_picture_has_no_grey_line_and_does_not_promise_one(run, model, data,
 
 
 def test_the_report_shows_what_is_answered_after_alone(run, tmp_path):
-    before, after = read_run(run).confusion()
-    assert before is None
-    assert after.sum() == 60
+    found = read_run(run).confusion()
+    assert sorted(found) == ["after", "served"]
+    assert found["after"].sum() == found["served"].sum() == 60
     (page, *_) = write_report([run], tmp_path / "report.html")
     text = page.read_text()
     assert "Entropy of the answers to images of the classes to forget: <strong>0." in " ".join(text.split())
-    assert "before and after" not in text
+    assert "plain prompt (grey)" not in text
     assert "nan" not in text.split("</style>")[1].split("data:image")[0]
 
 
@@ -77,7 +77,7 @@ def test_a_run_of_an_earlier_version_has_no_answers_before_either(run, tmp_path)
     answers = load_file(old / "answers.safetensors")
     none = {"answers_before": np.zeros(60, np.int64), "sure_before": np.full(60, np.nan, np.float32)}
     save_file(answers | none, old / "answers.safetensors")
-    assert read_run(old).confusion()[0] is None
+    assert "before" not in read_run(old).confusion()
 
 
 def test_classify_shows_no_answers_before(run, model, data, capsys):

@@ -13,7 +13,8 @@ import unsee
 from tests import tiny
 from unsee.cli import main
 from unsee.report.html import write_report
-from unsee.report.summary import curves, group_by_seed, scores_table
+from unsee.report.score_tables import scores_table
+from unsee.report.summary import curves, group_by_seed
 from unsee.runs.stored import read_run
 from unsee.runs.sweep import RunRequest, Workspace
 
@@ -117,7 +118,7 @@ def test_the_numbers_on_the_page_are_those_of_the_run(single, runs):
     for part in ("zero_shot", "label_mask", "test"):
         for score in result[part].values():
             assert f"{100 * score:.2f}" in single.words
-    for when in ("before", "after"):
+    for when in ("before", "after", "served"):
         assert f"{result['entropy_forgotten'][when]:.3f}" in single.words
     assert str(result["ledger"]["image_queries"]) in single.words
     assert "label-mask" in single.words

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsee.answers.metrics import entropy, per_class_accuracy, scores, top_classes
+from unsee.answers.metrics import entropy, per_class_accuracy, scores, top_classes, top_labels
 from unsee.answers.rules import label_mask_answers, serve
 from unsee.errors import InputError
 from unsee.types import Doubles, Floats, Ints, Mask, Scores
@@ -14,10 +14,11 @@ from unsee.types import Doubles, Floats, Ints, Mask, Scores
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """One measure before and after; None where nothing could be measured."""
+    """One measure under the plain prompt and the tuned one; None where nothing could be measured."""
 
-    before: float | None
-    after: float | None
+    before: float | None  # plain prompt
+    after: float | None  # prompt alone
+    served: float | None = None  # as served; also None in results of earlier versions
 
 
 @dataclass(frozen=True)
@@ -30,34 +31,42 @@ class ServedScores:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Scores on one set of images, before and after. "Before" is None where the model answers no plain-text prompt."""
+    """Scores on one set of images. "Before" is None where the model answers no plain-text prompt.
+
+    "After" is the prompt alone, "served" what a caller sees; without a rule they are the same.
+    """
 
     zero_shot: Scores | None
     label_mask: Scores | None
-    tuned: Scores  # before any rule for answers
-    served: ServedScores | None  # after it; None without one
+    tuned: Scores  # prompt alone
+    served: ServedScores | None  # as served; None without a rule
+    rule: str
     before: Doubles  # (C,) accuracy of each class under the plain prompt; NaN without images
-    after: Doubles  # (C,) under the tuned one
+    after: Doubles  # (C,) prompt alone
+    after_served: Doubles  # (C,) as served
     entropy_before: float  # of forgotten images' answers, 1 = uninformative; NaN without images
     entropy_after: float
+    entropy_served: float
     answers_before: Ints | None  # (n,) top class of each image
     answers_after: Ints
+    answers_served: Ints  # -1 where the rule leaves no top label
     sure_before: Floats | None  # (n,) its confidence
     sure_after: Floats
+    sure_served: Floats
 
     def arrays(self) -> dict[str, Ints | Floats]:
         """Top answers and their confidences, image by image; those before are left out where there are none."""
-        names = ("answers_before", "answers_after", "sure_before", "sure_after")
+        names = [f"{what}_{when}" for what in ("answers", "sure") for when in ("before", "after", "served")]
         return {name: found for name in names if (found := getattr(self, name)) is not None}
 
     def per_class(self, class_names: tuple[str, ...]) -> dict[str, BeforeAfter]:
         """Accuracy of each class by name."""
-        pairs = zip(class_names, self.before, self.after, strict=True)
-        return {name: BeforeAfter(_number(b), _number(a)) for name, b, a in pairs}
+        rows = zip(class_names, self.before, self.after, self.after_served, strict=True)
+        return {name: BeforeAfter(*map(_number, shares)) for name, *shares in rows}
 
     @property
     def entropy_forgotten(self) -> BeforeAfter:
-        return BeforeAfter(_number(self.entropy_before), _number(self.entropy_after))
+        return BeforeAfter(*map(_number, (self.entropy_before, self.entropy_after, self.entropy_served)))
 
 
 def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, rule: str = "as-is") -> Evaluation:
@@ -69,6 +78,7 @@ def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, ru
     if len(labels) == 0:
         raise InputError("there are no images to evaluate on")
     gone, classes = forget[labels], len(forget)
+    seen = serve(tuned, forget, rule)
 
     def mean_entropy(confidences: Floats) -> float:
         return float(entropy(confidences[gone]).mean()) if gone.any() else float("nan")
@@ -77,20 +87,21 @@ def evaluate(plain: Floats | None, tuned: Floats, labels: Ints, forget: Mask, ru
         zero_shot=None if plain is None else scores(top_classes(plain), labels, forget),
         label_mask=None if plain is None else scores(label_mask_answers(plain, forget), labels, forget),
         tuned=scores(top_classes(tuned), labels, forget),
-        served=None if rule == "as-is" else _served(tuned, labels, forget, rule),
+        served=None if rule == "as-is" else ServedScores(rule, scores(top_classes(seen), labels, forget)),
+        rule=rule,
         before=np.full(classes, np.nan) if plain is None else per_class_accuracy(top_classes(plain), labels, classes),
         after=per_class_accuracy(top_classes(tuned), labels, classes),
+        after_served=per_class_accuracy(top_classes(seen), labels, classes),
         entropy_before=float("nan") if plain is None else mean_entropy(plain),
         entropy_after=mean_entropy(tuned),
+        entropy_served=mean_entropy(seen),
         answers_before=None if plain is None else top_classes(plain),
         answers_after=top_classes(tuned),
+        answers_served=top_labels(seen),
         sure_before=None if plain is None else plain.max(axis=1),
         sure_after=tuned.max(axis=1),
+        sure_served=seen.max(axis=1),
     )
-
-
-def _served(tuned: Floats, labels: Ints, forget: Mask, rule: str) -> ServedScores:
-    return ServedScores(rule=rule, scores=scores(top_classes(serve(tuned, forget, rule)), labels, forget))
 
 
 def _number(x: float) -> float | None:

@@ -30,6 +30,13 @@ def top_classes(confidences: Floats) -> Ints:
     return top
 
 
+def top_labels(confidences: Floats) -> Ints:
+    """The top class of each image; -1 where several share the top confidence, so that there is none. (n, c) -> (n,)."""
+    shared = (confidences == confidences.max(axis=-1, keepdims=True)).sum(axis=-1) > 1
+    found: Ints = np.where(shared, -1, confidences.argmax(axis=-1))
+    return found
+
+
 def per_class_accuracy(answers: Ints, labels: Ints, classes: int) -> Doubles:
     """Share of each class's images answered right; NaN for a class without images. -> (classes,)."""
     count = np.bincount(labels, minlength=classes).astype(np.float64)

@@ -9,6 +9,7 @@ served with a higher top confidence, so an uninformative answer stays one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ class Rule:
     about: str
     for_prompts: bool = True  # a prompt can carry it (`--serve`); the others are methods of their own
     removes_names: bool = False  # no listed name can be the answer
+    digits: int | None = None  # of a confidence that tell anything; 0: it tells nothing; None: all of them do
 
     def __call__(self, p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
         """What a caller sees of these answers. (n, C) -> (n, C)."""
@@ -120,15 +122,20 @@ def mask_top_label(p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
 
 RULES: dict[str, Rule] = {
     "as-is": Rule(as_is, "all confidences, as the model gives them"),
-    "two-digits": Rule(two_digits, "confidences in steps of 0.01 above an even share"),
-    "one-digit": Rule(one_digit, "confidences in steps of 0.1 above an even share"),
-    "top-label": Rule(top_label, "the top label, no confidences"),
+    "two-digits": Rule(two_digits, "confidences in steps of 0.01 above an even share", digits=2),
+    "one-digit": Rule(one_digit, "confidences in steps of 0.1 above an even share", digits=1),
+    "top-label": Rule(top_label, "the top label, no confidences", digits=0),
     "mask": Rule(mask, "forgotten names removed, the rest rescaled to sum to 1", removes_names=True),
-    "mask-one-digit": Rule(mask_one_digit, "forgotten names removed, the rest in steps of 0.1", removes_names=True),
-    "mask-top-digit": Rule(
-        mask_top_digit, "forgotten names removed, the top name in steps of 0.1, all others alike", removes_names=True
+    "mask-one-digit": Rule(
+        mask_one_digit, "forgotten names removed, the rest in steps of 0.1", removes_names=True, digits=1
     ),
-    "mask-top-label": Rule(mask_top_label, "the top label among the names that are kept", removes_names=True),
+    "mask-top-digit": Rule(
+        mask_top_digit,
+        "forgotten names removed, the top name in steps of 0.1, all others alike",
+        removes_names=True,
+        digits=1,
+    ),
+    "mask-top-label": Rule(mask_top_label, "the top label among the names that are kept", removes_names=True, digits=0),
     "gate": Rule(gate, "an answer with a forgotten name on top made uniform"),
     "temperature": Rule(temperature, "an answer with a forgotten name on top flattened"),
     "zero-shot": Rule(as_is, "the plain prompt, nothing tuned", for_prompts=False),
@@ -151,6 +158,20 @@ def serve(p: Floats, listed: Mask, rule: str, about: str = "") -> Floats:
     by one, which would all be row 0.
     """
     return RULES[rule](p, listed, stream(0, f"serve{about}"))
+
+
+def show_digits(confidence: float, rule: str) -> float:
+    """A confidence to as many digits as the rule lets through: more would not tell more. Halves are rounded up."""
+    digits = RULES[rule].digits
+    return confidence if not digits else math.floor(confidence * 10**digits + 0.5 + 1e-6) / 10**digits
+
+
+def confidence_text(confidence: float, rule: str, digits: int = 1) -> str:
+    """It as text behind a label, such as " 60%"; nothing where the rule lets a label alone through."""
+    if RULES[rule].digits == 0:
+        return ""
+    shown = 0 if RULES[rule].digits else digits
+    return f" {100 * show_digits(confidence, rule):.{shown}f}%"
 
 
 def _in_steps(p: Floats, removed: Mask, step: float, top_only: bool = False, lead: float = LEAD) -> Floats:

@@ -11,11 +11,12 @@ from pydantic import JsonValue
 from unsee.answers.intervals import paired_difference
 from unsee.answers.metrics import top_classes
 from unsee.audit.case import Case
+from unsee.audit.earlier import keep_parts, same_answers
 from unsee.audit.leakage import measure_answers, measure_served
 from unsee.audit.other_names import OtherNames
 from unsee.audit.part import Measured
 from unsee.audit.parts import PARTS, check_parts, usual_parts
-from unsee.audit.record import VERSION, Answers, AuditRecord, estimate
+from unsee.audit.record import VERSION, Answers, AuditRecord, estimate, read_audit
 from unsee.audit.subject import Subject, open_subject
 from unsee.audit.verdict import eligibility, judge, sentences
 from unsee.data.data_set import Data
@@ -39,12 +40,14 @@ def audit(
 ) -> AuditRecord:
     """Audits a finished run, writes `audit.json` into its folder and a summary into its `result.json`.
 
-    parts: names from `parts.py`; the usual ones if none are given.
+    parts: names from `parts.py`; the usual ones if none are given. What is left out is kept from an earlier audit of
+    the same answers, so that a shorter audit never replaces a fuller one.
     """
     check_parts(parts or ())
     if not is_finished(run) and not (Path(run) / PICK).is_file():
         raise RunError(f"{run} is not a finished run (no result.json); continue it with: unsee resume {run}")
     found = audit_case(Case(open_subject(run, model, data), other_names, other_data, say), parts)
+    found = _with_earlier(Path(run), found, say)
     if (Path(run) / PICK).is_file():  # nothing else writes to it, and it has no result of its own
         write_record(Path(run) / AUDIT, found)
         return found
@@ -52,6 +55,25 @@ def audit(
         write_record(Path(run) / AUDIT, found)
         write_record(Path(run) / RESULT, read_result(run).model_copy(update={"audit": found.summary()}))
     return found
+
+
+def _with_earlier(run: Path, found: AuditRecord, say: Say) -> AuditRecord:
+    """The audit with the parts that it left out from an earlier one of the same answers; says which."""
+    try:
+        earlier = read_audit(run)
+    except RunError:  # damaged: there is nothing to keep
+        return found
+    if earlier is None:
+        return found
+    if not same_answers(found, earlier):
+        say("the earlier audit is of other answers and is replaced")
+        return found
+    whole, kept = keep_parts(found, earlier)
+    if not kept:
+        return found
+    say(f"kept from the earlier audit: {', '.join(kept)}")
+    findings = judge(whole)
+    return whole.model_copy(update={"findings": findings, "verdict": sentences(findings)})
 
 
 def audit_case(case: Case, parts: Sequence[str] | None = None) -> AuditRecord:
@@ -109,6 +131,7 @@ def _measure_parts(found: AuditRecord, case: Case, parts: Sequence[str]) -> Audi
             continue
         if part.when != "always":
             case.say(f"auditing {name}")
+        missing += part.not_tried(case)
         try:
             measured = part.measure(case)
         except InputError as error:

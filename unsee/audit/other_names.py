@@ -1,4 +1,4 @@
-"""Other names of a class: synonyms and kinds from WordNet for the paper's data sets, or a user's own list."""
+"""Other names of a class: synonyms and kinds from WordNet for everyday classes, or a user's own list."""
 
 from __future__ import annotations
 
@@ -41,10 +41,17 @@ def known_names(class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     listed = json.loads(LIST.read_text(encoding="utf-8"))["names"]
     found = {}
     for name in class_names:
-        entry = listed.get(plain(name).lower())
+        wanted = plain(name).lower()
+        entry = listed.get(wanted) or listed.get(wanted.removesuffix("s"))
         if entry is not None:
-            found[name] = (*entry["synonyms"], *entry["kinds"])
+            found[name] = (*entry.get("near", ()), *entry["synonyms"], *entry["kinds"])
     return found
+
+
+def without_other_names(class_names: Sequence[str], forget: Sequence[str], other_names: OtherNames) -> list[str]:
+    """The forgotten classes for which no other name can be tried."""
+    tried = {name for used in rounds(class_names, forget, other_names) for name in used}
+    return [name for name in forget if name not in tried]
 
 
 def read_names_file(path: Path) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,10 +12,11 @@ from unsee.audit.asking import Renamed, ask_both
 from unsee.audit.case import Case
 from unsee.audit.cells import show_share
 from unsee.audit.evidence import MARGIN, as_estimate, compare_with, first_few, make_finding, near_ceiling, worst_of
-from unsee.audit.other_names import OtherNames, rounds
+from unsee.audit.other_names import OtherNames, rounds, without_other_names
 from unsee.audit.part import Part
 from unsee.audit.record import AuditRecord, OtherName
 from unsee.audit.subject import Subject
+from unsee.data.class_names import listed
 from unsee.data.images import Images
 from unsee.runs.records import EstimateRecord, Finding
 from unsee.text_table import TextTable, percent
@@ -71,4 +73,13 @@ def _images_missing(asked: Sequence[tuple[OtherName, EstimateRecord]], ceiling: 
     return max((images_needed(as_estimate(a), ceiling, o.images) or 0) - o.images for o, a in asked)
 
 
-UNDER_OTHER_NAMES = Part(_measure, _table, _findings, field="other_names")
+def _not_tried(case: Case) -> list[str]:
+    subject = case.subject
+    names = without_other_names(subject.data.class_names, subject.task.forgotten, case.other_names)
+    if not names or not subject.takes_names:
+        return []
+    example = json.dumps({names[0]: ["another name"]}, ensure_ascii=False)
+    return [f"other names of {listed(names)}: none are known; give them with --names FILE, as JSON such as {example}"]
+
+
+UNDER_OTHER_NAMES = Part(_measure, _table, _findings, field="other_names", not_tried=_not_tried)

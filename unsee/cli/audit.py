@@ -34,7 +34,7 @@ from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
     default="",
     metavar="PART[,PART]",
     show_default="nothing",
-    help="Parts to leave out, e.g. membership, names, templates.",
+    help="Parts to leave out, e.g. membership, names, templates; an earlier audit's are kept.",
 )
 @click.option(
     "--relearn", is_flag=True, help="Also tune fresh prompts, to see how few labelled images bring the classes back."

@@ -117,22 +117,26 @@ def comparison_parts(found: Comparison, title: str) -> list[Part]:
     if found.audits:
         parts += [audits_table(found.audits), served_table(found.served)]
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    return [*parts, f"{over}, in points"]
+    return [*parts, f"{over}, in points; H of means, H by seed, Err_for and Acc_mem are those of the prompt alone"]
 
 
 def _methods_table(found: Comparison) -> Part:
     from rich.table import Table
 
-    names = ("method", "H", "H of means", "H by seed", "Err_for", "Acc_mem", "sees", "candidates", "image queries", "s")
-    table = Table(*names)
+    from unsee.text_table import points
+
+    names = ("method", "H prompt alone", "H as served", "H of means", "H by seed", "Err_for", "Acc_mem")
+    table = Table(*names, "sees", "candidates", "image queries", "s")
     for row in found.methods:
+        served = row.served
         table.add_row(
             row.method,
-            f"{100 * row.h:.2f} ± {100 * row.h_std:.2f}",
+            points(row.h, row.h_std, row.seeds),
+            "–" if served is None else points(served.h, served.h_std, row.seeds),
             f"{100 * row.h_of_means:.2f}",
             " ".join(f"{100 * h:.1f}" for h in row.h_by_seed),
-            f"{100 * row.err_for:.2f} ± {100 * row.err_for_std:.2f}",
-            f"{100 * row.acc_mem:.2f} ± {100 * row.acc_mem_std:.2f}",
+            points(row.err_for, row.err_for_std, row.seeds),
+            points(row.acc_mem, row.acc_mem_std, row.seeds),
             row.access,
             str(row.candidates),
             str(row.image_queries),

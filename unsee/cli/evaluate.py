@@ -35,7 +35,8 @@ def evaluate(
     """Score a run's prompt on the test images, overall and per class.
 
     Prints Err_for (error on the classes to forget), Acc_mem (accuracy on the others) and their harmonic mean H, beside
-    those of the plain prompt (zero-shot) and of a label mask, then the accuracy of each class before and after.
+    those of the plain prompt (zero-shot) and of a label mask, then the accuracy of each class. Scores are those of the
+    tuned prompt alone and, after the rule that it carries, as served.
     """
     from unsee.answers.evaluation import evaluate as score
     from unsee.data.class_names import forget_mask
@@ -58,26 +59,36 @@ def evaluate(
 
 
 def evaluation_facts(found: Evaluation, prompt: Prompt, data: str) -> Mapping[str, object]:
-    """What `--json` prints."""
+    """What `--json` prints; "test" and "after" are the prompt alone, "served" is as served."""
     scores = {"zero_shot": found.zero_shot, "label_mask": found.label_mask, "test": found.tuned}
     classes = found.per_class(prompt.class_names)
     return {name: None if s is None else s.as_dict() for name, s in scores.items()} | {
         "served": None if found.served is None else dataclasses.asdict(found.served),
         "data": data,
+        "rule": found.rule,
         "per_class": {name: dataclasses.asdict(record) for name, record in classes.items()},
+        "entropy_forgotten": dataclasses.asdict(found.entropy_forgotten),
     }
 
 
 def evaluation_parts(found: Evaluation, prompt: Prompt, images: int, data: str) -> list[Part]:
-    """Scores, and the accuracy of each class before and after."""
+    """Scores, and the accuracy of each class, under the plain prompt, prompt alone and as served."""
     from rich.table import Table
 
-    from unsee.cli.scores import scores_table, served_rows
+    from unsee.audit.cells import show_value
+    from unsee.cli.scores import scores_table, served_row
     from unsee.text_table import percent
 
-    rows = [("zero-shot", found.zero_shot), ("label mask", found.label_mask), ("tuned", found.tuned)]
-    table = Table("class", "", "accuracy before", "after")
+    rows = [("zero-shot", found.zero_shot), ("label mask", found.label_mask), ("prompt alone", found.tuned)]
+    table = Table("class", "", "accuracy, plain prompt", "prompt alone", "as served")
     for name, record in found.per_class(prompt.class_names).items():
-        fate = "forget" if name in prompt.forget else ""
-        table.add_row(name, fate, percent(record.before, unit=""), percent(record.after, unit=""))
-    return [f"{data} ({images} test images)", scores_table([*rows, *served_rows(found.served)]), table]
+        fate, shares = "forget" if name in prompt.forget else "", (record.before, record.after, record.served)
+        table.add_row(name, fate, *(percent(share, unit="") for share in shares))
+    entropy = found.entropy_forgotten
+    return [
+        f"{data} ({images} test images)",
+        scores_table([*rows, served_row(found.served, found.tuned)]),
+        table,
+        f"entropy of answers to forgotten images (1 = all names alike): plain prompt {show_value(entropy.before, 3)}, "
+        f"prompt alone {show_value(entropy.after, 3)}, as served {show_value(entropy.served, 3)}",
+    ]

@@ -27,7 +27,7 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     _continue(search, recorder)
     if not recorder.done:
         objective.open()
-    if not recorder.history and (warning := asked.plain.warning()):
+    if not recorder.history and (warning := asked.plain.warning(task.data.class_names, task.model.card.name)):
         recorder.warn(warning)
     recorder.start()
     while not recorder.done and not _stalled(task, search):

@@ -7,10 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
+from unsee.answers.intervals import share_of
 from unsee.answers.metrics import near_chance, scores, top_classes
+from unsee.data.class_names import listed
 from unsee.errors import InputError
 from unsee.models.black_box import BoundImages
 from unsee.types import Floats, Ints, Ledger, Mask
+
+SEEN = 0.5  # of a class's images: a class that may still be recognised so often is not called unknown
 
 
 class PlainPrompt:
@@ -44,13 +48,36 @@ class PlainPrompt:
             raise InputError("Acc_mem of the plain prompt is not known: this model answers no plain-text prompt")
         return scores(top_classes(self.confidences), self.labels, forget).acc_mem
 
-    def warning(self) -> str | None:
-        """A sentence if these answers are near chance, so that there is little to forget."""
-        return None if self.confidences is None else warn_if_near_chance(self.confidences, self.labels, self._template)
+    def warning(self, names: Sequence[str], model: str) -> str | None:
+        """A sentence if these answers are near chance, for all classes or for some: there is little to forget."""
+        if self.confidences is None:
+            return None
+        return warn_if_not_known(self.confidences, self.labels, self._template, names, model)
 
 
-def warn_if_near_chance(plain: Floats, labels: Ints, template: str) -> str | None:
-    """A sentence if the model's plain answers (n, C) are near chance."""
+def warn_if_not_known(plain: Floats, labels: Ints, template: str, names: Sequence[str], model: str) -> str | None:
+    """A sentence if the model's plain answers (n, C) are near chance, or the names of classes that it does not know."""
+    if overall := _near_chance(plain, labels, template):
+        return overall
+    unknown = [names[c] for c in classes_not_known(plain, labels)]
+    if not unknown:
+        return None
+    return f"{model} does not know: {listed(unknown)} (at or below chance under {template!r})"
+
+
+def classes_not_known(plain: Floats, labels: Ints) -> list[int]:
+    """Classes recognised no more often than by chance, where there are images enough to notice if half of them were."""
+    right, classes = top_classes(plain) == labels, plain.shape[1]
+    found = []
+    for c in np.unique(labels):
+        share = share_of(right[labels == c])
+        if share.value <= 1 / classes and share.high < SEEN:
+            found.append(int(c))
+    return found
+
+
+def _near_chance(plain: Floats, labels: Ints, template: str) -> str | None:
+    """A sentence if the answers are near chance over all classes."""
     accuracy, classes = float((top_classes(plain) == labels).mean()), plain.shape[1]
     if not near_chance(accuracy, classes, len(labels)):
         return None

@@ -16,7 +16,7 @@ from unsee.methods.asked import bind_images
 from unsee.methods.best import Evaluated
 from unsee.methods.fitted import Fitted
 from unsee.methods.null_space import NULL_SPACES, project_classifier
-from unsee.methods.plain import warn_if_near_chance
+from unsee.methods.plain import warn_if_not_known
 from unsee.methods.recorder import Recorder
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages
@@ -51,8 +51,10 @@ def apply_rule(task: Task, recorder: Recorder) -> Fitted:
         return fitted
     images, template = bind_images(task, task.data.train.subset(task.split.valid)), task.settings.template
     plain = images.zero_shot(template)
-    if plain is not None and (warning := warn_if_near_chance(plain, images.labels, template)):
-        recorder.warn(warning)
+    if plain is not None:
+        names, model = task.data.class_names, task.model.card.name
+        if warning := warn_if_not_known(plain, images.labels, template, names, model):
+            recorder.warn(warning)
     asked = int(plain is not None)
     if isinstance(fitted, FixedRule) and plain is not None:
         found = fitted.apply(plain)

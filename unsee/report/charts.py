@@ -1,4 +1,4 @@
-"""Figures: lines over a setting or over candidates, bars by class, confusion before and after.
+"""Figures: lines over a setting or over candidates, bars by class, confusion under each prompt.
 
 Told apart without colour: by line style, marker and hatching. Nothing global is touched for longer than a call,
 a user's matplotlibrc does not count, and the same figure is the same bytes on every run.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from unsee.answers.picture import NO_LABEL
 from unsee.text_table import MANY_CLASSES, Series
 from unsee.types import Doubles, Ints, Mask
 
@@ -60,37 +61,44 @@ def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_l
         return figure
 
 
-def bars(names: Sequence[str], before: Sequence[float], after: Sequence[float], forgotten: Sequence[bool]) -> Figure:
-    """Accuracy of each class, as fractions, before and after; forgotten classes first.
+def bars(
+    names: Sequence[str],
+    before: Sequence[float],
+    after: Mapping[str, Sequence[float] | Doubles],
+    forgotten: Sequence[bool],
+) -> Figure:
+    """Accuracy of each class, as fractions, under the plain prompt and in each way of `after`; forgotten classes first.
 
     With many classes, one point per class: before against after. NaN is a class without images, or, where all are NaN
     before, a model that answers no plain-text prompt.
     """
-    gone = np.asarray(forgotten, dtype=np.bool_)
-    old, new = 100 * np.asarray(before, dtype=np.float64), 100 * np.asarray(after, dtype=np.float64)
+    gone, old = np.asarray(forgotten, dtype=np.bool_), 100 * np.asarray(before, dtype=np.float64)
+    new = {title: 100 * np.asarray(shares, dtype=np.float64) for title, shares in after.items()}
     with _style():
         return _scatter(old, new, gone) if len(names) > MANY_CLASSES else _bars(names, old, new, gone)
 
 
-def confusion(before: Ints | None, after: Ints, names: Sequence[str], forgotten: Sequence[bool]) -> Figure:
-    """Heat maps of counts (C, C), true class by answer, as shares of each row; forgotten classes first.
+def confusion(given: Mapping[str, Ints], names: Sequence[str], forgotten: Sequence[bool]) -> Figure:
+    """Heat maps of counts (C, C + 1), true class by answer, as shares of each row; forgotten classes first.
 
-    One before and one after, or the latter alone.
+    given: one map by title each; the last column is no label, shown where some image has none.
 
     With many classes they are counted together: answers right, wrong within the forgotten, wrong within the kept.
     """
     gone = np.asarray(forgotten, dtype=np.bool_)
     order, whole = _forgotten_first(gone), len(names) <= MANY_CLASSES
-    given = {title: m for title, m in (("before", before), ("after", after)) if m is not None}
+    unlabelled = [NO_LABEL] if any(counts[:, -1].any() for counts in given.values()) else []
     if not whole:
-        rows, columns = ["to forget", "to keep"], ["right", "another to\nforget", "another to\nkeep"]
-        maps, size = [_blocks(m, gone) for m in given.values()], (3.6 * len(given), 2.6)
+        rows = ["to forget", "to keep"]
+        columns = ["right", "another to\nforget", "another to\nkeep", *unlabelled]
+        maps, size = [_blocks(m, gone)[:, : len(columns)] for m in given.values()], (3.6 * len(given), 2.6)
     else:
-        rows = columns = [_short(names[i]) for i in order]
-        maps = [m[np.ix_(order, order)] for m in given.values()]
+        rows = [_short(names[i]) for i in order]
+        columns = [*rows, *unlabelled]
+        maps = [m[np.ix_(order, np.append(order, len(names)))][:, : len(columns)] for m in given.values()]
         cells, room = (
-            (0.24 if len(names) <= NUMBERED else 0.13) * max(len(names), 5),
-            0.07 * max(map(len, rows)),
+            (0.24 if len(names) <= NUMBERED else 0.13) * max(len(columns), 5),
+            0.07 * max(map(len, columns)),
         )
         size = (len(given) * cells + room + 1.0, cells + room + 0.9)
     with _style():
@@ -179,55 +187,73 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=columns, handlelength=3.5)
 
 
-def _bars(names: Sequence[str], before: Doubles, after: Doubles, gone: Mask) -> Figure:
-    order = _forgotten_first(gone)
-    figure = Figure(figsize=(6.4, 1.1 + 0.3 * len(names)))
+def _bars(names: Sequence[str], before: Doubles, after: Mapping[str, Doubles], gone: Mask) -> Figure:
+    order, place, each = _forgotten_first(gone), np.arange(len(names)), 0.8 / (1 + len(after))
+    figure = Figure(figsize=(6.4, 1.3 + (0.1 + 0.12 * (1 + len(after))) * len(names)))
     axes = figure.add_subplot()
-    place = np.arange(len(names))
-    axes.barh(place - 0.2, before[order], 0.38, color=GREY, edgecolor=INK, linewidth=0.5)
+    edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 0.5}
+    axes.barh(place - 0.4 + each / 2, before[order], 0.95 * each, color=GREY, **edge)
+    for bar, shares in enumerate(after.values(), start=1):
+        down, look = -0.4 + each * (bar + 0.5), _bar_look(bar == len(after))
+        for row, i in enumerate(order):
+            if np.isnan(shares[i]):
+                continue
+            colour = FORGET_ORANGE if gone[i] else KEEP_BLUE
+            axes.barh(row + down, shares[i], 0.95 * each, color=colour, **look, **edge)
+            # the number, as a bar of no length cannot be seen
+            axes.text(shares[i] + 0.7, row + down + 0.02, f"{shares[i]:.0f}", va="center", fontsize=7)
     for row, i in enumerate(order):
-        if np.isnan(after[i]):
+        if all(np.isnan(shares[i]) for shares in after.values()):
             axes.text(1, row, "no images", va="center", color="#555555")
-        colour, hatch = (FORGET_ORANGE, "////") if gone[i] else (KEEP_BLUE, "")
-        axes.barh(row + 0.2, after[i], 0.38, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.5)
-        if not np.isnan(after[i]):  # the number, as a bar of no length cannot be seen
-            axes.text(after[i] + 0.7, row + 0.22, f"{after[i]:.0f}", va="center", fontsize=7)
     axes.set_yticks(place, [_short(names[i]) for i in order])
     axes.set(xlim=(0, 105), ylim=(len(names) - 0.4, -0.6), xlabel="accuracy, %")
     axes.grid(visible=False, axis="y")
-    keys = [] if np.isnan(before).all() else [Patch(facecolor=GREY, edgecolor=INK, label="before")]
-    keys.append(Patch(facecolor=FORGET_ORANGE, edgecolor=INK, hatch="////", label="after, to forget"))
-    keys.append(Patch(facecolor=KEEP_BLUE, edgecolor=INK, label="after, to keep"))
+    keys = [] if np.isnan(before).all() else [Patch(facecolor=GREY, edgecolor=INK, label="plain prompt")]
+    for bar, title in enumerate(after, start=1):
+        look = _bar_look(bar == len(after))
+        keys += [
+            Patch(facecolor=colour, edgecolor=INK, label=f"{title}, to {fate}", **look)
+            for fate, colour in (("forget", FORGET_ORANGE), ("keep", KEEP_BLUE))
+        ]
     figure.legend(handles=keys, loc="outside upper center", ncols=3)
     return figure
 
 
-def _scatter(before: Doubles, after: Doubles, gone: Mask) -> Figure:
-    figure = Figure(figsize=(4.6, 4.4))
-    axes = figure.add_subplot()
-    label = "accuracy before, %"
+def _bar_look(last: bool) -> dict[str, Any]:
+    """The last of several bars is solid, those before it are pale and hatched."""
+    return {} if last else {"alpha": 0.45, "hatch": "////"}
+
+
+def _scatter(before: Doubles, after: Mapping[str, Doubles], gone: Mask) -> Figure:
+    figure = Figure(figsize=(max(4.6, 3.7 * len(after)), 4.4))
+    for i, (title, shares) in enumerate(after.items()):
+        _scatter_panel(figure.add_subplot(1, len(after), i + 1), before, shares, gone, title)
+    _legend(figure, ["to forget", "to keep"])
+    return figure
+
+
+def _scatter_panel(axes: Axes, before: Doubles, after: Doubles, gone: Mask, title: str) -> None:
+    label = "accuracy under the plain prompt, %"
     if np.isnan(before).all():
-        before, label = np.linspace(0, 100, len(after))[np.argsort(np.argsort(after))], "classes by accuracy after, %"
+        before, label = np.linspace(0, 100, len(after))[np.argsort(np.argsort(after))], "classes by accuracy, %"
     else:
         axes.plot([0, 100], [0, 100], color="#888888", linewidth=0.8, linestyle="--")
         axes.annotate("as before", (82, 84), rotation=45, color="#555555", ha="center", va="bottom")
     look: dict[str, Any] = {"linestyle": "", "markersize": 4.5, "markerfacecolor": "none", "clip_on": False}
     axes.plot(before[~gone], after[~gone], marker="o", color=KEEP_BLUE, label="to keep", **look)
     axes.plot(before[gone], after[gone], marker="x", color=FORGET_ORANGE, label="to forget", **look)
-    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="accuracy after, %")
+    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="accuracy, %", title=title)
     axes.set_aspect("equal")
-    _legend(figure, ["to forget", "to keep"])
-    return figure
 
 
 def _heat(axes: Axes, counts: Ints, rows: Sequence[str], columns: Sequence[str]) -> None:
     total = counts.sum(axis=1, keepdims=True)
     shares = 100 * counts / np.maximum(total, 1)
-    axes.imshow(shares, cmap="Greys", vmin=0, vmax=100, aspect="auto" if len(rows) != len(columns) else "equal")
+    axes.imshow(shares, cmap="Greys", vmin=0, vmax=100, aspect="auto" if len(rows) == 2 else "equal")
     axes.grid(visible=False)
     size = 9 if len(rows) <= NUMBERED else max(4.0, 9 - 0.1 * len(rows))
     axes.set_yticks(range(len(rows)), rows, fontsize=size)
-    axes.set_xticks(range(len(columns)), columns, rotation=90 if len(columns) > 3 else 0, fontsize=size)
+    axes.set_xticks(range(len(columns)), columns, rotation=90 if len(columns) > 4 else 0, fontsize=size)
     if len(rows) > NUMBERED:
         return
     for (row, column), share in np.ndenumerate(shares):
@@ -237,10 +263,14 @@ def _heat(axes: Axes, counts: Ints, rows: Sequence[str], columns: Sequence[str])
 
 
 def _blocks(counts: Ints, gone: Mask) -> Ints:
-    """Counts (C, C) as (2, 3): forgotten and kept, by right, wrong and forgotten, wrong and kept."""
+    """Counts (C, C + 1) as (2, 4): forgotten and kept, by right, wrong and forgotten, wrong and kept, no label."""
+    counts, none = counts[:, :-1], counts[:, -1]
     wrong = counts - np.diag(np.diag(counts))
     right = np.diag(counts)
-    rows = [[right[own].sum(), wrong[own][:, gone].sum(), wrong[own][:, ~gone].sum()] for own in (gone, ~gone)]
+    rows = [
+        [right[own].sum(), wrong[own][:, gone].sum(), wrong[own][:, ~gone].sum(), none[own].sum()]
+        for own in (gone, ~gone)
+    ]
     return np.array(rows, dtype=np.int64)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from unsee.audit.record import read_audit
@@ -16,20 +17,8 @@ from unsee.audit.side_by_side import audits_table, rules_table
 from unsee.data.class_names import listed
 from unsee.errors import InputError
 from unsee.files import write_bytes
-from unsee.report.summary import (
-    FEW_RUNS,
-    SeedGroup,
-    audit_rows,
-    classes_table,
-    curves,
-    fronts,
-    group_by_seed,
-    runs_data,
-    runs_table,
-    scores_data,
-    scores_table,
-    without_copies,
-)
+from unsee.report.score_tables import classes_table, runs_data, runs_table, scores_data, scores_table
+from unsee.report.summary import FEW_RUNS, SeedGroup, audit_rows, curves, fronts, group_by_seed, without_copies
 from unsee.runs.stored import StoredRun, read_run
 from unsee.text_table import MANY_CLASSES, Series, TextTable, as_csv, as_latex, percent
 from unsee.types import Say, Scores
@@ -84,11 +73,14 @@ def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
         figures["front"] = panels(trade_offs, "Acc_mem, %")
     for i, g in enumerate(groups):
         run = g.first
+        ways = {title: each for when, title in g.ways().items() if not np.isnan(each := g.accuracy(when)).all()}
         figures[_key("classes", groups, i)] = bars(
-            run.class_names, g.accuracy("before").tolist(), g.accuracy("after").tolist(), run.forgotten.tolist()
+            run.class_names, g.accuracy("before").tolist(), ways, run.forgotten.tolist()
         )
-        if (counts := g.confusion()) is not None:
-            figures[_key("confusion", groups, i)] = confusion(*counts, run.class_names, run.forgotten.tolist())
+        words, counts = {"before": "plain prompt"} | g.ways(), g.confusion()
+        if counts:
+            maps = {words[when]: each for when, each in counts.items() if when in words}
+            figures[_key("confusion", groups, i)] = confusion(maps, run.class_names, run.forgotten.tolist())
     return figures
 
 
@@ -137,14 +129,22 @@ def headline(groups: Sequence[SeedGroup]) -> list[str]:
 
 def _sentence(g: SeedGroup) -> str:
     run, row = g.first, g.summary
-    zero = run.result.zero_shot
-    how = "With" if run.settings.get("parametrization") == "none" else "Under the prompt tuned by"
+    zero, served = run.result.zero_shot, row.served
+    how = f"Under the prompt tuned by {g.name}, alone," if g.tunes_prompt else f"With {g.name},"
     runs = f", mean of {row.seeds} runs" if row.seeds > 1 else ""
-    return (
-        f"{how} {g.name}, {run.model} errs on {_percent(row.err_for)} of the test images of "
+    words = (
+        f"{how} {run.model} errs on {_percent(row.err_for)} of the test images of "
         f"{listed(run.result.forget)}{_plain(zero, 'err_for', ' under the plain prompt')} and is right on "
         f"{_percent(row.acc_mem)} of the other classes'{_plain(zero, 'acc_mem')}: "
         f"H\u00a0{100 * row.h:.2f}{runs}" + (f"; zero-shot\u00a0{100 * zero.h:.2f}." if zero else ".")
+    )
+    if served is None:
+        return words
+    if served.rule == "as-is":
+        return f"{words} Answers are served as they are, so this is what a caller sees."
+    return (
+        f"{words} As served ({served.rule}), it errs on {_percent(served.err_for)} and is right on "
+        f"{_percent(served.acc_mem)}: H\u00a0{100 * served.h:.2f}."
     )
 
 
@@ -192,7 +192,12 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
         "classes": classes_table(g, f"Accuracy on the test images by class. Model: {run.model}"),
         "confusion": images.get(_key("confusion", groups, i)),
         "picture": None if run.picture is None else _uri(run.picture, "image/png"),
-        "entropy": (g.entropy("before"), g.entropy("after")),
+        "rule": g.rule,
+        "entropy": {
+            words: f"{found:.3f}"
+            for when, words in ({"before": "plain prompt"} | g.ways()).items()
+            if not np.isnan(found := g.entropy(when))
+        },
         "verdicts": [(r.result.seed, r.result.audit.findings) for r in g.runs if r.result.audit is not None],
         "serving": _serving(g),
         "ledger": _ledger(g),

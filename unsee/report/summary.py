@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from unsee.answers.evaluation import BeforeAfter
 from unsee.answers.metrics import harmonic_mean
 from unsee.audit.side_by_side import AuditRow, summarize_audits
 from unsee.data.class_names import listed
@@ -19,7 +20,7 @@ from unsee.methods.registry import METHODS
 from unsee.runs.identity import folder_key
 from unsee.runs.records import JournalLine, ResultRecord
 from unsee.runs.stored import StoredRun
-from unsee.text_table import Series, TextTable
+from unsee.text_table import Series
 from unsee.types import Doubles, Ints, Scores
 
 FEW_RUNS = 8  # up to here each run has its own line in a chart; beyond, each group has one
@@ -27,8 +28,21 @@ POINTS = 200  # of a line
 
 
 @dataclass(frozen=True)
+class ServedSummary:
+    """A method's scores as served, over its seeds."""
+
+    rule: str
+    h: float
+    h_std: float
+    err_for: float
+    err_for_std: float
+    acc_mem: float
+    acc_mem_std: float
+
+
+@dataclass(frozen=True)
 class MethodSummary:
-    """One method over its seeds. Scores are fractions; std is that of the runs, 0 for one."""
+    """One method over its seeds, prompt alone. Scores are fractions; std is that of the runs, 0 for one."""
 
     method: str
     access: str
@@ -44,6 +58,7 @@ class MethodSummary:
     candidates: int  # of one run
     image_queries: int
     seconds: float  # mean
+    served: ServedSummary | None = None  # as served; None for methods without a prompt
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -60,23 +75,40 @@ def summarize(method: str, results: Sequence[ResultRecord]) -> MethodSummary:
         candidates=results[0].ledger.candidates,
         image_queries=results[0].ledger.image_queries,
         seconds=statistics.fmean(result.seconds["tuning"] for result in results),
+        served=_served(results) if METHODS[method].tunes_prompt else None,
     )
 
 
-def summarize_scores(
-    method: str, found: Sequence[Scores], candidates: int = 0, image_queries: int = 0, seconds: float = 0.0
-) -> MethodSummary:
-    """Mean and spread of a method's scores."""
+def _served(results: Sequence[ResultRecord]) -> ServedSummary:
+    """Scores as served; without a rule these are the prompt's own."""
+    rule = "as-is" if results[0].served is None else results[0].served.rule
+    means, spread = _mean_and_spread([r.test if r.served is None else r.served.scores for r in results])
+    return ServedSummary(rule, **means, **{f"{key}_std": each for key, each in spread.items()})
+
+
+def _mean_and_spread(found: Sequence[Scores]) -> tuple[dict[str, float], dict[str, float]]:
     values = {key: [getattr(scores, key) for scores in found] for key in ("h", "err_for", "acc_mem")}
     means = {key: statistics.fmean(each) for key, each in values.items()}
-    spread = {key: statistics.stdev(each) if len(found) > 1 else 0.0 for key, each in values.items()}
+    return means, {key: statistics.stdev(each) if len(found) > 1 else 0.0 for key, each in values.items()}
+
+
+def summarize_scores(
+    method: str,
+    found: Sequence[Scores],
+    candidates: int = 0,
+    image_queries: int = 0,
+    seconds: float = 0.0,
+    served: ServedSummary | None = None,
+) -> MethodSummary:
+    """Mean and spread of a method's scores."""
+    means, spread = _mean_and_spread(found)
     return MethodSummary(
         method=method,
         access=METHODS[method].sees,
         seeds=len(found),
         h=means["h"],
         h_std=spread["h"],
-        h_by_seed=tuple(values["h"]),
+        h_by_seed=tuple(scores.h for scores in found),
         h_of_means=harmonic_mean(means["err_for"], means["acc_mem"]),
         err_for=means["err_for"],
         err_for_std=spread["err_for"],
@@ -85,6 +117,7 @@ def summarize_scores(
         candidates=candidates,
         image_queries=image_queries,
         seconds=seconds,
+        served=served,
     )
 
 
@@ -105,23 +138,51 @@ class SeedGroup:
         return summarize(self.first.result.method, [run.result for run in self.runs])
 
     def accuracy(self, when: str) -> Doubles:
-        """Mean accuracy of each class "before" or "after"; NaN for a class without test images."""
-        each = [[getattr(run.result.per_class[name], when) for name in run.class_names] for run in self.runs]
+        """Mean accuracy of each class "before", "after" or "served"; NaN for a class without test images."""
+        each = [[self._when(run, run.result.per_class[name], when) for name in run.class_names] for run in self.runs]
         mean: Doubles = np.array(each, dtype=np.float64).mean(axis=0)  # None becomes NaN
         return mean
 
     def entropy(self, when: str) -> float:
         """How uninformative the answers to forgotten images are, 0 to 1; NaN where there are none."""
-        values = [getattr(run.result.entropy_forgotten, when) for run in self.runs]
-        return float("nan") if None in values else statistics.fmean(values)
+        values = [self._when(run, run.result.entropy_forgotten, when) for run in self.runs]
+        known = [value for value in values if value is not None]
+        return statistics.fmean(known) if len(known) == len(values) else float("nan")
 
-    def confusion(self) -> tuple[Ints | None, Ints] | None:
-        """Counts of all runs together, before and after; None if no run kept its answers, or kept none before."""
-        found = [counts for run in self.runs if (counts := run.confusion()) is not None]
-        if not found:
-            return None
-        before = [counts for counts, _ in found if counts is not None]
-        return add_counts(before) if len(before) == len(found) else None, add_counts(after for _, after in found)
+    def confusion(self) -> dict[str, Ints]:
+        """Counts of all runs together, by "before", "after" and "served": those that every run with answers kept."""
+        found = [counts for run in self.runs if (counts := run.confusion())]
+        return {
+            when: add_counts(counts[when] for counts in found)
+            for when in (found[0] if found else ())
+            if all(when in counts for counts in found)
+        }
+
+    @property
+    def rule(self) -> str:
+        """What is done to answers before a caller sees them."""
+        return "as-is" if self.first.result.served is None else self.first.result.served.rule
+
+    @property
+    def tunes_prompt(self) -> bool:
+        """Whether there is a prompt, whose own answers differ from those served."""
+        return METHODS[self.first.result.method].tunes_prompt
+
+    def ways(self) -> dict[str, str]:
+        """The ways of answering "after" tuning, with the words for each."""
+        if not self.tunes_prompt:
+            return {"after": "as served"}
+        if self.rule == "as-is":
+            return {"after": "prompt alone, which is as served"}
+        return {"after": "prompt alone", "served": f"as served ({self.rule})"}
+
+    @staticmethod
+    def _when(run: StoredRun, found: BeforeAfter, when: str) -> float | None:
+        """Results of earlier versions have nothing as served, but where there is no rule it is the prompt's own."""
+        if when == "served" and run.result.served is None:
+            when = "after"
+        value: float | None = getattr(found, when)
+        return value
 
 
 def fronts(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
@@ -251,75 +312,3 @@ def _points(run: StoredRun, key: str, scale: float) -> dict[float, float]:
     step = -(-len(entries) // POINTS) or 1
     kept = [*entries[:-1:step], *entries[-1:]]
     return {e.candidates: float("nan") if getattr(e, key) is None else scale * getattr(e, key) for e in kept}
-
-
-def scores_table(groups: Sequence[SeedGroup], title: str = "") -> TextTable:
-    """H, Err_for and Acc_mem in points, beside zero-shot and label mask."""
-    header = ("", "H", "Err_for", "Acc_mem", "sees of the model", "runs", "candidates", "tuning, s")
-    return TextTable(header, [_score_cells(*named) for named in _rows(groups)], title)
-
-
-def _rows(groups: Sequence[SeedGroup]) -> list[tuple[str, MethodSummary]]:
-    """Each task's untuned rows, unless they were run as methods, then its groups."""
-    firsts, rows = [g.first for g in groups], []
-    for task in dict.fromkeys(run.task for run in firsts):
-        own = [g for g in groups if g.first.task == task]
-        for method, key in (("zero-shot", "zero_shot"), ("label-mask", "label_mask")):
-            found = [scores for run in own[0].runs if (scores := getattr(run.result, key)) is not None]
-            if found and method not in {g.summary.method for g in own}:
-                words = [method, *task_words(own[0].first, firsts)]
-                rows.append((", ".join(words), summarize_scores(method, found)))
-        rows += [(g.name, g.summary) for g in own]
-    return rows
-
-
-def _score_cells(name: str, row: MethodSummary) -> list[str]:
-    def points(mean: float, std: float) -> str:
-        return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if row.seeds > 1 else "")
-
-    scores = (row.h, row.h_std), (row.err_for, row.err_for_std), (row.acc_mem, row.acc_mem_std)
-    costs = (row.access, str(row.seeds), str(row.candidates), f"{row.seconds:.0f}")
-    return [name, *(points(*score) for score in scores), *costs]
-
-
-def scores_data(groups: Sequence[SeedGroup]) -> TextTable:
-    """The same for programs: fractions, all digits, mean and spread apart."""
-    rows = [(name, row.as_dict()) for name, row in _rows(groups)]
-    header = ("name", *rows[0][1])
-    return TextTable(header, [[name, *(str(value) for value in row.values())] for name, row in rows])
-
-
-def runs_table(groups: Sequence[SeedGroup], title: str = "") -> TextTable:
-    """One line per run: its folder, what it scored, in percent, and what it cost."""
-    header = ("run", "method", "seed", "H", "Err_for", "Acc_mem", "validation H", "candidates", "tuning, s")
-    rows = []
-    for run in (run for g in groups for run in g.runs):
-        r = run.result
-        percents = [f"{100 * score:.2f}" for score in (r.test.h, r.test.err_for, r.test.acc_mem, r.valid.h)]
-        costs = [str(r.ledger.candidates), f"{r.seconds['tuning']:.1f}"]
-        rows.append([str(run.folder), r.method, str(r.seed), *percents, *costs])
-    return TextTable(header, rows, title)
-
-
-def runs_data(groups: Sequence[SeedGroup]) -> TextTable:
-    """The same for programs: all that is one number or one word in a run's result, fractions with all digits."""
-    flat = []
-    for run in (run for g in groups for run in g.runs):
-        cells: dict[str, str] = {"run": str(run.folder)}
-        for name, value in run.result.model_dump(mode="json").items():
-            if name not in ("per_class", "forget", "warnings", "audit"):
-                inner = value if isinstance(value, dict) else {"": value}
-                cells |= {f"{name}.{key}".rstrip("."): str(entry) for key, entry in inner.items()}
-        flat.append(cells | {"forget": ", ".join(run.result.forget), "warnings": " ".join(run.result.warnings)})
-    header = list(dict.fromkeys(name for cells in flat for name in cells))
-    return TextTable(header, [[cells.get(name, "") for name in header] for cells in flat])
-
-
-def classes_table(group: SeedGroup, title: str = "") -> TextTable:
-    """Accuracy of each class in percent, classes to forget first."""
-    run, before, after = group.first, group.accuracy("before"), group.accuracy("after")
-    order = np.argsort(~run.forgotten, kind="stable")
-    shares = [["–" if np.isnan(x) else f"{100 * x:.1f}" for x in (before[i], after[i])] for i in order]
-    fates = ["forget" if run.forgotten[i] else "keep" for i in order]
-    rows = [[run.class_names[i], fate, *share] for i, fate, share in zip(order, fates, shares, strict=True)]
-    return TextTable(("class", "to", "accuracy before, %", "after, %"), rows, title)

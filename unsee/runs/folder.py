@@ -233,7 +233,7 @@ def read_result(folder: str | Path) -> ResultRecord:
 
 
 def read_answers(folder: str | Path) -> dict[str, Ints]:
-    """The answers of a finished run: labels, answers_after, sure_after, each (n,); before too, if there was one."""
+    """The answers of a finished run: labels, answers and their confidences, each (n,); see `Evaluation`."""
     path = Path(folder) / ANSWERS
     if not path.is_file():
         raise RunError(f"{folder}: holds no answers (no {ANSWERS})")

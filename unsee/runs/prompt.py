@@ -34,7 +34,9 @@ class Answer:
 
     image: str
     before: tuple[tuple[str, float], ...] | None  # under the plain-text prompt; None if the model answers none
-    after: tuple[tuple[str, float], ...]  # under the tuned prompt
+    after: tuple[tuple[str, float], ...]  # as served: under the tuned prompt, after the rule for answers
+    alone: tuple[tuple[str, float], ...] = ()  # prompt alone: before the rule
+    ranked: int = 1  # how many of `after` stand apart from all below them: 0 if there is no top label
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +117,28 @@ class Prompt:
         given = as_images(images)
         bound = bind(model, given, self.class_names)
         before = bound.zero_shot(self.template)
-        after = self.answer(bound)
+        alone = self.unserved(bound)
+        after = serve(alone, np.isin(self.class_names, self.forget), self.serve)
         return [
-            Answer(given.name(i), None if before is None else self._top(before[i], top), self._top(after[i], top))
+            Answer(
+                given.name(i),
+                None if before is None else self._top(before[i], top),
+                self._top(after[i], top),
+                self._top(alone[i], top),
+                _ranked(after[i]),
+            )
             for i in range(len(given))
         ]
 
     def _top(self, confidences: Floats, top: int) -> tuple[tuple[str, float], ...]:
         order = np.argsort(-confidences, kind="stable")[:top]
         return tuple((self.class_names[i], float(confidences[i])) for i in order)
+
+
+def _ranked(confidences: Floats) -> int:
+    """How many of the highest confidences differ from all that follow. (C,)."""
+    ties = np.flatnonzero(np.diff(np.sort(confidences)[::-1]) == 0)
+    return int(ties[0]) if len(ties) else len(confidences)
 
 
 def load_prompt(folder: str | Path) -> Prompt:

@@ -70,20 +70,24 @@ class StoredRun:
         """All but the seed."""
         return {name: value for name, value in self.config.settings.as_dict().items() if name != "seed"}
 
-    def confusion(self) -> tuple[Ints | None, Ints] | None:
-        """Counts (C, C) of true class by answer, before and after; None without answers.
+    def confusion(self) -> dict[str, Ints]:
+        """Counts (C, C + 1) of true class by answer, "before", "after" and "served"; the last column is no label.
 
-        Those before alone are None for a model that answers no plain-text prompt.
+        Empty without answers. There is no "before" for a model that answers no plain-text prompt, and no "served" in
+        runs of earlier versions that carry a rule.
         """
         if self.answers is None:
-            return None
-        labels, n = self.answers["labels"], len(self.class_names)
+            return {}
+        labels, n = self.answers["labels"], len(self.class_names) + 1
 
         def count(answered: Ints) -> Ints:
-            return np.bincount(labels * n + answered, minlength=n * n).reshape(n, n)
+            cells = labels * n + np.where(answered < 0, n - 1, answered)
+            return np.bincount(cells, minlength=(n - 1) * n).reshape(n - 1, n)
 
-        before = self.answers.get("answers_before")
-        return None if before is None else count(before), count(self.answers["answers_after"])
+        found = {when: self.answers.get(f"answers_{when}") for when in ("before", "after", "served")}
+        if found["served"] is None and self.result.served is None:
+            found["served"] = found["after"]
+        return {when: count(answers) for when, answers in found.items() if answers is not None}
 
 
 def read_run(folder: str | Path) -> StoredRun:
@@ -126,11 +130,13 @@ def _answers(folder: Path, classes: int) -> Mapping[str, Ints] | None:
     for name in ("labels", "answers_after"):
         if name not in found:
             raise RunError(f"{folder / ANSWERS}: {name} is missing")
-    names = ["labels", "answers_before", "answers_after"]
-    if "answers_before" not in found or np.isnan(found.get("sure_before", 0.0)).any():  # NaN: so earlier versions did
+    names = [name for name in ("labels", "answers_before", "answers_after", "answers_served") if name in found]
+    if "answers_before" in names and np.isnan(found.get("sure_before", 0.0)).any():  # NaN: so earlier versions did
         names.remove("answers_before")
-    kept = {name: np.asarray(found[name], dtype=np.int64) for name in names}
-    if len({len(a) for a in kept.values()}) > 1 or any(((a < 0) | (a >= classes)).any() for a in kept.values()):
+    kept: dict[str, Ints] = {name: np.asarray(found[name], dtype=np.int64) for name in names}
+    least = {"answers_served": -1}  # no label
+    outside = any(((a < least.get(name, 0)) | (a >= classes)).any() for name, a in kept.items())
+    if outside or len({len(a) for a in kept.values()}) > 1:
         raise RunError(f"{folder / ANSWERS}: damaged (not answers of {classes} classes)")
     return kept
 
