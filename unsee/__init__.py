@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 from unsee.telemetry import switch_off
 
 if TYPE_CHECKING:
+    from unsee.audit.audit_run import audit_run
     from unsee.data import load_data
     from unsee.data.data_set import Data
     from unsee.data.images import Images, as_images
-    from unsee.errors import DataError, ImageError, InputError, MissingExtra, ModelError, RunError, UnseeError
+    from unsee.errors import (
+        DataError,
+        ImageError,
+        InputError,
+        MissingExtra,
+        ModelError,
+        NotFittedError,
+        RunError,
+        UnseeError,
+    )
     from unsee.models import FeatureCache, load_model
     from unsee.runs.prompt import Answer, Prompt, load_prompt
     from unsee.settings import Settings
@@ -33,6 +43,7 @@ _WHERE = {
     "Ledger": "types",
     "MissingExtra": "errors",
     "ModelError": "errors",
+    "NotFittedError": "errors",
     "Prompt": "runs.prompt",
     "PromptTuner": "tuner",
     "RunError": "errors",
@@ -40,6 +51,7 @@ _WHERE = {
     "Settings": "settings",
     "UnseeError": "errors",
     "as_images": "data.images",
+    "audit_run": "audit.audit_run",
     "load_data": "data",
     "load_model": "models",
     "load_prompt": "runs.prompt",
@@ -56,6 +68,7 @@ __all__ = [
     "Ledger",
     "MissingExtra",
     "ModelError",
+    "NotFittedError",
     "Prompt",
     "PromptTuner",
     "RunError",
@@ -63,6 +76,7 @@ __all__ = [
     "Settings",
     "UnseeError",
     "as_images",
+    "audit_run",
     "load_data",
     "load_model",
     "load_prompt",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsee.cli.inputs import join_settings, read_data, read_forget, read_model, stable_name, without_bad_images
+from unsee.cli.inputs import join_settings, read_data, read_forget, read_model, without_bad_images
 from unsee.cli.interruption import resumable
 from unsee.cli.options import DATA, MODEL_OPTIONS, Name, make_console, shared
 from unsee.methods.registry import METHODS
+from unsee.runs.given import stable_name
 from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:

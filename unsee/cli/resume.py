@@ -46,6 +46,7 @@ def resume(
         tuner = PromptTuner.from_config(config)
         test = bind(loaded, images.test)
         with console.tuning() as watch:
-            longer = {"budget": budget, "iterations": iterations}
-            tuner.resume(loaded, images, run, test=test, watch=watch, say=console.say, **longer)
+            tuner.resume(
+                loaded, images, run, test=test, watch=watch, say=console.say, budget=budget, iterations=iterations
+            )
     show_run(tuner.run_, run, console)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unsee import methods
 from unsee.answers.evaluation import Evaluation, evaluate
@@ -23,6 +24,7 @@ from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages, bind
 from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_result
+from unsee.runs.front import front_table
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import Prompt, load_prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
@@ -40,6 +42,17 @@ class TunedRun:
     recorder: Recorder
     valid: Scores
     folder: Path | None = None
+
+    def __repr__(self) -> str:
+        s, config = self.task.settings, self.config
+        where = f"{s.method}, seed {s.seed}, on {config.data.name!r} with {config.model.name!r}"
+        found = f"valid H {self.valid.h:.2f}, {self.recorder.ledger.candidates} candidates"
+        return f"TunedRun({where}: forgets {', '.join(config.forget)}, {found})"
+
+    @property
+    def front(self) -> Any:
+        """Other trade-offs that the run has paid for: a pandas DataFrame if pandas is there, else a list of records."""
+        return front_table(self.recorder.front)
 
     @property
     def rule(self) -> str:
@@ -60,6 +73,8 @@ class TunedRun:
         """Labelled images bound to the model, their labels and the answers in the order of the run's classes."""
         names = self.task.data.class_names
         given = images.images if isinstance(images, BoundImages) else images
+        if not isinstance(given, Images):
+            raise InputError(f"only labelled images such as data.test can be scored, not {given!r}")
         ordered = given.in_classes(names)
         if isinstance(images, BoundImages) and ordered is given and images.class_names == names:
             return images
@@ -127,7 +142,7 @@ def tune(
 def start_run(
     task: Task,
     out: Path,
-    test: BoundImages | None = None,
+    test: Images | BoundImages | None = None,
     *,
     overwrite: bool = False,
     watch: Watch | None = None,
@@ -145,7 +160,7 @@ def start_run(
 def continue_run(
     out: Path,
     make: Callable[[ConfigRecord], Task],
-    test: BoundImages | None = None,
+    test: Images | BoundImages | None = None,
     *,
     watch: Watch | None = None,
     say: Say | None = None,
