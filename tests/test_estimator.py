@@ -131,7 +131,7 @@ def test_fit_takes_names_as_well_as_objects(tuner, model_folder, image_folder, m
         (lambda m, d: PromptTuner("cat", shot=2).fit(m, d), "unknown setting 'shot'"),
         (lambda m, d: PromptTuner("cat", **SHORT).fit(m, d, out=3), "out is a folder, not 3"),
         (lambda m, d: PromptTuner("cat", **SHORT).fit(m, d, watch=3), "watch is a function, not 3"),
-        (lambda m, d: PromptTuner("cat", **SHORT).fit(m, d).score(d), "only labelled images such as data.test can be scored"),
+        (lambda m, d: PromptTuner("cat", **SHORT).fit(m, d).score(d), "only labelled images such as data.test can be"),
         (lambda m, d: PromptTuner("cat", **SHORT).fit(m, d).predict(3), "images must be an Images record, paths, PIL"),
     ],
 )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
         UnseeError,
     )
     from unsee.models import FeatureCache, load_model
+    from unsee.runs.callbacks import Callback
     from unsee.runs.prompt import Answer, Prompt, load_prompt
+    from unsee.runs.trackers import MLflow, TensorBoard, WandB
     from unsee.settings import Settings
     from unsee.tuner import PromptTuner
     from unsee.types import Card, Ledger, Scores
@@ -33,6 +35,7 @@ switch_off()  # here, as this runs before any part of unsee imports a library th
 # Where each public name is; it is imported when it is first used, so that `import unsee` takes no time.
 _WHERE = {
     "Answer": "runs.prompt",
+    "Callback": "runs.callbacks",
     "Card": "types",
     "Data": "data.data_set",
     "DataError": "errors",
@@ -41,6 +44,7 @@ _WHERE = {
     "Images": "data.images",
     "InputError": "errors",
     "Ledger": "types",
+    "MLflow": "runs.trackers",
     "MissingExtra": "errors",
     "ModelError": "errors",
     "NotFittedError": "errors",
@@ -49,7 +53,9 @@ _WHERE = {
     "RunError": "errors",
     "Scores": "types",
     "Settings": "settings",
+    "TensorBoard": "runs.trackers",
     "UnseeError": "errors",
+    "WandB": "runs.trackers",
     "as_images": "data.images",
     "audit_run": "audit.audit_run",
     "load_data": "data",
@@ -58,6 +64,7 @@ _WHERE = {
 }
 __all__ = [
     "Answer",
+    "Callback",
     "Card",
     "Data",
     "DataError",
@@ -66,6 +73,7 @@ __all__ = [
     "Images",
     "InputError",
     "Ledger",
+    "MLflow",
     "MissingExtra",
     "ModelError",
     "NotFittedError",
@@ -74,7 +82,9 @@ __all__ = [
     "RunError",
     "Scores",
     "Settings",
+    "TensorBoard",
     "UnseeError",
+    "WandB",
     "as_images",
     "audit_run",
     "load_data",

@@ -47,6 +47,7 @@ RuleName = Literal[
     "temperature",
 ]
 PRECISIONS = ("float32", "float16", "bfloat16")  # of a model, as torch calls them
+TRACKER_NAMES = ("mlflow", "tensorboard", "wandb")  # the trackers are in `runs/trackers.py`
 CMA_KINDS = ("full", "separable", "vkd")
 POSITIONS: tuple[str, ...] = get_args(Position)
 GOALS: tuple[str, ...] = get_args(GoalName)

@@ -23,12 +23,13 @@ from unsee.methods.recorder import Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, make_task
 from unsee.models.black_box import BlackBox, BoundImages, bind
+from unsee.runs.callbacks import Callback
 from unsee.runs.checkpoint import read_state, state_generation
 from unsee.runs.folder import RunFolder, is_finished, read_result
 from unsee.runs.given import given_data, given_folder, given_model
 from unsee.runs.prompt import Prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
-from unsee.runs.tuning import TunedRun, complete, continue_run, keep_fitted, start_run, tune
+from unsee.runs.tuning import TunedRun, complete, continue_run, keep_fitted, start_run
 from unsee.settings import EXTENDABLE, GivenSettings, Settings, Value, check_names
 from unsee.types import Floats, Generation, Ledger, Mask, Say, Scores
 
@@ -116,21 +117,21 @@ class PromptTuner:
         test: Images | BoundImages | None = None,
         overwrite: bool = False,
         watch: Watch | None = None,
+        callbacks: Sequence[Callback] = (),
         say: Say | None = None,
         verbose: bool | None = None,
     ) -> PromptTuner:
         """Tunes; with `out`, as a run folder that can be resumed, and with `test`, completed by its scores.
 
         model and data are what `load_model` and `load_data` return, or names that they take. watch is called after
-        every generation, say with sentences such as warnings. verbose shows both on stderr: a bar on a terminal, lines
-        elsewhere.
+        every generation, callbacks (see `unsee.Callback`) also at the start and the end, say with sentences such as
+        warnings. verbose shows progress and sentences on stderr: a bar on a terminal, lines elsewhere.
         """
         folder = None if out is None else given_folder(out)
         task = self.task(given_model(model), given_data(data, self.seed))
         with self._shown(verbose, watch, say) as (watch, say):
-            if folder is None:
-                return self._take(tune(task, None, watch, say))
-            return self._take(start_run(task, folder, test, overwrite=overwrite, watch=watch, say=say))
+            run = start_run(task, folder, test, overwrite=overwrite, watch=watch, callbacks=callbacks, say=say)
+            return self._take(run)
 
     def resume(
         self,
@@ -140,6 +141,7 @@ class PromptTuner:
         *,
         test: Images | BoundImages | None = None,
         watch: Watch | None = None,
+        callbacks: Sequence[Callback] = (),
         say: Say | None = None,
         verbose: bool | None = None,
         **longer: int | None,
@@ -159,7 +161,8 @@ class PromptTuner:
             return self.task(loaded, images)
 
         with self._shown(verbose, watch, say) as (watch, say):
-            return self._take(continue_run(given_folder(out), make, test, watch=watch, say=say))
+            run = continue_run(given_folder(out), make, test, watch=watch, callbacks=callbacks, say=say)
+            return self._take(run)
 
     def predict(self, images: Anything) -> list[str]:
         """The class each image is now taken for, as a caller sees it: after the prompt's rule, if it has one."""

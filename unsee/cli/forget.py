@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run that is in the folder.")
 @click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and name them.")
-@shared("names", "set", *MODEL_OPTIONS)
+@shared("track", "names", "set", *MODEL_OPTIONS)
 def forget(
     data: str,
     names: Sequence[str],
@@ -79,6 +79,7 @@ def forget(
     out: Path | None,
     overwrite: bool,
     skip_bad_images: bool,
+    trackers: Sequence[str],
     names_file: Path | None,
     pairs: Sequence[str],
     as_json: bool,
@@ -103,6 +104,7 @@ def forget(
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
     from unsee.runs.folder_name import folder_name
+    from unsee.runs.trackers import make_tracker
     from unsee.runs.tuning import start_run
 
     if not names and forget_file is None:
@@ -119,6 +121,7 @@ def forget(
     }
     settings = join_settings(pairs, own)
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
+    told = [make_tracker(name, out) for name in dict.fromkeys(trackers)]  # first: a library may be missing
     with resumable(out):
         images = read_data(data, seed, data_dir, names_file)
         refuse_inside(images, out)
@@ -130,7 +133,7 @@ def forget(
         test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
         console.say(forecast([task]).sentence())
         with console.tuning() as watch:
-            run = start_run(task, out, test, overwrite=overwrite, watch=watch, say=console.say)
+            run = start_run(task, out, test, overwrite=overwrite, watch=watch, callbacks=told, say=console.say)
     show_run(run, out, console)
 
 

@@ -6,7 +6,7 @@ With a folder, all of it happens while the folder is open and locked, so nobody 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from unsee.methods.recorder import Recorder, Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages, bind
+from unsee.runs.callbacks import Callback, follow
 from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_result
 from unsee.runs.front import front_table
 from unsee.runs.identity import describe_run, identify
@@ -117,13 +118,19 @@ class TunedRun:
 
 
 def tune(
-    task: Task, run: RunFolder | None = None, watch: Watch | None = None, say: Say | None = None, changed: str = ""
+    task: Task,
+    run: RunFolder | None = None,
+    watch: Watch | None = None,
+    say: Say | None = None,
+    changed: str = "",
+    config: ConfigRecord | None = None,
 ) -> TunedRun:
     """Runs a task's method, from where the history of the run folder ends, and keeps what it finds there.
 
-    watch is called after every generation, say with sentences such as warnings. changed: see `Recorder`.
+    watch is called after every generation, say with sentences such as warnings. changed: see `Recorder`. config: that
+    of a run without a folder, if it is known already.
     """
-    config = describe_run(task) if run is None else run.config
+    config = run.config if run is not None else config or describe_run(task)
     recorder = Recorder(task.settings, run, watch, say, changed)
     prompt = None if run is None or not recorder.done else _finished_prompt(run.folder)
     if run is None or prompt is None:
@@ -141,19 +148,24 @@ def tune(
 
 def start_run(
     task: Task,
-    out: Path,
+    out: Path | None,
     test: Images | BoundImages | None = None,
     *,
     overwrite: bool = False,
     watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
     say: Say | None = None,
 ) -> TunedRun:
-    """A new run in this folder; with test images, it is completed with its scores."""
+    """A new run in this folder, completed with its scores if there are test images; without a folder, in memory."""
+    config = describe_run(task)
+    if out is None:
+        with follow(callbacks, config, watch) as ending:
+            return tune(task, None, ending.watch, say, config=config)
     refuse_inside(task.data, out)
-    with RunFolder.create(out, describe_run(task), overwrite) as run:
-        found = tune(task, run, watch, say)
+    with RunFolder.create(out, config, overwrite) as run, follow(callbacks, config, watch) as ending:
+        found = tune(task, run, ending.watch, say)
         if test is not None:
-            complete(found, run, test)
+            ending.result = complete(found, run, test)
         return found
 
 
@@ -163,6 +175,7 @@ def continue_run(
     test: Images | BoundImages | None = None,
     *,
     watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
     say: Say | None = None,
 ) -> TunedRun:
     """Continues a run folder exactly where it stopped, as the task that `make` gives for its config."""
@@ -171,9 +184,10 @@ def continue_run(
         config, changed = describe_run(task), changes(run.config.versions)
         _check_same(run, config)
         run.continue_as(config)
-        found = tune(task, run, watch, say, changed)
-        if test is not None:
-            complete(found, run, test)
+        with follow(callbacks, config, watch) as ending:
+            found = tune(task, run, ending.watch, say, changed)
+            if test is not None:
+                ending.result = complete(found, run, test)
         return found
 
 
