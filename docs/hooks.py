@@ -15,6 +15,7 @@ PARTS = (
     "CONTRIBUTING.md",
     "LICENSE",
     "deploy/*",
+    "examples/*.ipynb",
     "examples/*.py",
     "results/*",
     "training/*.md",

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import ast
+import json
 import re
 import runpy
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import unsee
 
@@ -35,3 +38,40 @@ def test_the_own_photos_example_works_on_a_folder_of_photos(capsys, monkeypatch,
     assert before < after
     assert len(re.findall(r"^forget +(?:cat|bird) +known", text, re.MULTILINE)) == 2
     assert unsee.load_prompt("runs/own-photos").forget == ("bird", "cat")
+
+
+NOTEBOOK = json.loads((EXAMPLES / "first-steps.ipynb").read_text(encoding="utf-8"))
+CODE = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+
+
+def run_cell(source: str, names: dict[str, object]) -> object:
+    """Runs a cell as a notebook does, and gives the value of its last line, which is what a notebook shows."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), names)
+    return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+
+
+@pytest.mark.parametrize("iterations", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_the_notebook_runs_from_top_to_bottom_and_forgets(capsys, monkeypatch, tmp_path, demo_features, iterations):
+    monkeypatch.setattr(unsee, "load_model", partial(unsee.load_model, cache=unsee.FeatureCache(demo_features)))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "notebook"}
+    for cell in CODE:
+        source = "".join(cell["source"]).replace(', cache=unsee.FeatureCache("features")', "")
+        shown = run_cell(source.replace("iterations=60", f"iterations={iterations}"), names)
+        printed = capsys.readouterr()
+        said = printed.out + printed.err
+        assert said or shown is not None, f"nothing is shown: {source}"
+    found = names["found"]
+    assert found.zero_shot.h < 0.5 < found.tuned.h
+    assert (tmp_path / "runs" / "first-steps" / "result.json").is_file()
+
+
+def test_the_notebook_is_stored_with_what_it_shows():
+    assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
+    for cell in CODE:
+        assert cell["outputs"]
+        assert not [output for output in cell["outputs"] if output["output_type"] == "error"]
+    text = json.dumps(NOTEBOOK)
+    assert not re.search(r"/(home|root|tmp|work|Users)/", text), "paths of the machine that it ran on"

@@ -2,6 +2,7 @@
 
 UnseeError
 ├── InputError      a setting, class name or argument that cannot be used
+├── NotFittedError  something that a tuner learns, used before `fit`
 ├── DataError       a data set that is missing, too small or damaged
 │   └── ImageError  one image that cannot be read
 ├── ModelError      a model that cannot be loaded, or answers nonsense
@@ -23,6 +24,10 @@ class UnseeError(Exception):
 
 class InputError(UnseeError, ValueError):
     """A setting, class name or argument that cannot be used."""
+
+
+class NotFittedError(UnseeError, ValueError, AttributeError):
+    """Something that a tuner learns was used before `fit`; the built-in errors are those that scikit-learn's is."""
 
 
 class DataError(UnseeError, ValueError):

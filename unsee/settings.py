@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -47,6 +47,7 @@ RuleName = Literal[
     "temperature",
 ]
 PRECISIONS = ("float32", "float16", "bfloat16")  # of a model, as torch calls them
+TRACKER_NAMES = ("mlflow", "tensorboard", "wandb")  # the trackers are in `runs/trackers.py`
 CMA_KINDS = ("full", "separable", "vkd")
 POSITIONS: tuple[str, ...] = get_args(Position)
 GOALS: tuple[str, ...] = get_args(GoalName)
@@ -183,6 +184,52 @@ class Settings:
 
     def as_dict(self) -> dict[str, Value]:
         return dataclasses.asdict(self)
+
+
+class GivenSettings(TypedDict, total=False):
+    """The settings that `PromptTuner` takes by name, so that editors complete them; a test holds them to `Settings`."""
+
+    parametrization: ParametrizationName
+    shots: Count
+    iterations: Count
+    contexts: Count
+    shared: Whole
+    own: Count
+    dim: Count
+    rank: Count
+    population: Count
+    budget: Count | None
+    search: SearchName
+    sigma0: Rate
+    step_size: StepSize
+    projection: Projection
+    origin: str
+    memorize_weight: Weight
+    forget_weight: Weight
+    goal: GoalName
+    keep_within: Weight
+    slack: Weight
+    validate: str
+    merit: Merit
+    rate: Rate
+    rate_unit: RateUnit
+    optimizer: OptimizerName
+    difference: Weight
+    batch: Whole
+    views: Whole
+    weight_rate: Rate
+    weights: str
+    image_size: Whole
+    save_weights: bool
+    with_images: Share
+    embedding_weight: Weight
+    tau: Rate
+    applies_to: AppliesTo
+    position: Position
+    serve: RuleName
+    template: str
+    stop_when_stalled: bool
+    skip_bad_images: bool
 
 
 # Settings that were added after runs had been made: at these values a run is what it was before.

@@ -10,6 +10,8 @@ SWITCHES = {
     "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime >= 1.29: device id, event queue, look-ups of a Microsoft host
     "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub and transformers: library versions with each download
     "RAY_USAGE_STATS_ENABLED": "0",  # ray: usage of a cluster
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # mlflow >= 3.2: which of its functions are called
+    "WANDB_ERROR_REPORTING": "false",  # wandb: its own crashes, beside the runs that it is asked to send
 }
 
 

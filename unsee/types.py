@@ -23,10 +23,15 @@ class Card:
     name: str
     fingerprint: str
     width: int  # D, of one token embedding
-    token_mean: Floats  # (D,)
+    token_mean: Floats = field(repr=False)  # (D,)
     token_std: float  # over every entry of the token table
     token_limit: int  # positions, start and end tokens included
     address: str | None = None  # of the service that answers for the model
+
+    @property
+    def summary(self) -> str:
+        """The card in a few words."""
+        return f"{self.name!r}, width {self.width}, {self.token_limit} tokens, {self.fingerprint[:12]}"
 
 
 @dataclass(frozen=True)

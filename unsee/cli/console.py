@@ -14,13 +14,11 @@ from rich.table import Table
 
 from unsee.cli.encoding import is_utf8
 from unsee.cli.fitting import fit
-from unsee.cli.progress import Pace, progress_bar, progress_line
+from unsee.runs.progress import Pace, plain_console, show_progress
 from unsee.text_table import TextTable
 
 if TYPE_CHECKING:
     from unsee.methods.recorder import Watch
-    from unsee.settings import Settings
-    from unsee.types import Generation
 
 Part = str | Table | TextTable
 WIDE = 140  # columns of a table where there is no terminal to fit
@@ -34,7 +32,7 @@ class Console:
         width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
         # A class may be called "[red]" or ":cat:": names are printed as they are.
         self._out = rich.console.Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
-        self._err = rich.console.Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+        self._err = plain_console()
         self._pace = Pace()
 
     def say(self, text: str) -> None:
@@ -59,12 +57,5 @@ class Console:
     @contextmanager
     def tuning(self) -> Iterator[Watch]:
         """Progress of a search: a bar on a terminal, a line now and then elsewhere."""
-        if self._err.is_terminal:
-            with progress_bar(self._err) as watch:
-                yield watch
-        else:
-            yield self._line
-
-    def _line(self, generation: Generation, settings: Settings) -> None:
-        if self._pace.due() or generation.number >= settings.generations:
-            self.say(progress_line(generation, settings))
+        with show_progress(self._err) as watch:
+            yield watch

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsee.cli.inputs import join_settings, read_data, read_forget, read_model, stable_name, without_bad_images
+from unsee.cli.inputs import join_settings, read_data, read_forget, read_model, without_bad_images
 from unsee.cli.interruption import resumable
 from unsee.cli.options import DATA, MODEL_OPTIONS, Name, make_console, shared
 from unsee.methods.registry import METHODS
+from unsee.runs.given import stable_name
 from unsee.settings import GOALS, SERVED_AS
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run that is in the folder.")
 @click.option("--skip-bad-images", is_flag=True, help="Leave out images that cannot be read, and name them.")
-@shared("names", "set", *MODEL_OPTIONS)
+@shared("track", "names", "set", *MODEL_OPTIONS)
 def forget(
     data: str,
     names: Sequence[str],
@@ -78,6 +79,7 @@ def forget(
     out: Path | None,
     overwrite: bool,
     skip_bad_images: bool,
+    trackers: Sequence[str],
     names_file: Path | None,
     pairs: Sequence[str],
     as_json: bool,
@@ -102,6 +104,7 @@ def forget(
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
     from unsee.runs.folder_name import folder_name
+    from unsee.runs.trackers import make_tracker
     from unsee.runs.tuning import start_run
 
     if not names and forget_file is None:
@@ -118,6 +121,7 @@ def forget(
     }
     settings = join_settings(pairs, own)
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
+    told = [make_tracker(name, out) for name in dict.fromkeys(trackers)]  # first: a library may be missing
     with resumable(out):
         images = read_data(data, seed, data_dir, names_file)
         refuse_inside(images, out)
@@ -129,7 +133,7 @@ def forget(
         test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
         console.say(forecast([task]).sentence())
         with console.tuning() as watch:
-            run = start_run(task, out, test, overwrite=overwrite, watch=watch, say=console.say)
+            run = start_run(task, out, test, overwrite=overwrite, watch=watch, callbacks=told, say=console.say)
     show_run(run, out, console)
 
 

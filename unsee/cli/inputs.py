@@ -12,6 +12,7 @@ import click
 
 from unsee.errors import InputError, unknown
 from unsee.methods.registry import METHODS
+from unsee.runs.given import stable_name
 
 if TYPE_CHECKING:
     from platformdirs import PlatformDirs
@@ -116,14 +117,6 @@ def own_folders() -> PlatformDirs:
     import platformdirs
 
     return platformdirs.PlatformDirs("unsee", appauthor=False)
-
-
-def stable_name(given: str) -> str:
-    """A known name as it is; a path made absolute, so that a run can be resumed from another folder."""
-    from unsee.data import NAMED
-
-    known = given in ("mini", "demo", *NAMED)
-    return str(Path(given).resolve()) if not known and Path(given).exists() else given
 
 
 def without_bad_images(data: Data, skip: bool, console: Console) -> Data:

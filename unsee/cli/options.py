@@ -11,7 +11,7 @@ import click
 from unsee.cli.completion import complete_classes, complete_data, complete_models, complete_pairs, complete_runs
 from unsee.errors import unknown
 from unsee.methods.presets import PRESETS
-from unsee.settings import PRECISIONS
+from unsee.settings import PRECISIONS, TRACKER_NAMES
 
 if TYPE_CHECKING:
     from unsee.cli.console import Console
@@ -63,6 +63,15 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         metavar="FILE",
         show_default="none",
         help="File with one class to forget per line; names may have commas.",
+    ),
+    "track": click.option(
+        "--track",
+        "trackers",
+        multiple=True,
+        type=Name(TRACKER_NAMES),
+        metavar="TRACKER",
+        show_default="none",
+        help=f"Also send the run to a tracker: {', '.join(TRACKER_NAMES)}. Repeatable.",
     ),
     "preset": click.option(
         "--preset",

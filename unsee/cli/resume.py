@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
 @click.option(
     "--iterations", type=int, show_default="as before", help="New number of generations, those so far included."
 )
-@shared("moved_model", "moved_data", *MODEL_OPTIONS)
+@shared("track", "moved_model", "moved_data", *MODEL_OPTIONS)
 def resume(
     run: Path,
     budget: int | None,
     iterations: int | None,
+    trackers: Sequence[str],
     model: str | None,
     data: str | None,
     as_json: bool,
@@ -37,15 +39,26 @@ def resume(
     """
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_resumable
+    from unsee.runs.trackers import make_tracker
     from unsee.tuner import PromptTuner
 
     console = make_console(as_json)
     check_resumable(run)
+    told = [make_tracker(name, run) for name in dict.fromkeys(trackers)]
     with advising(resume_line(run)):
         config, images, loaded = reload_run(run, model, data, console, data_dir, **where)
         tuner = PromptTuner.from_config(config)
         test = bind(loaded, images.test)
         with console.tuning() as watch:
-            longer = {"budget": budget, "iterations": iterations}
-            tuner.resume(loaded, images, run, test=test, watch=watch, say=console.say, **longer)
+            tuner.resume(
+                loaded,
+                images,
+                run,
+                test=test,
+                watch=watch,
+                callbacks=told,
+                say=console.say,
+                budget=budget,
+                iterations=iterations,
+            )
     show_run(tuner.run_, run, console)

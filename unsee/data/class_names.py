@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +18,8 @@ _SYNSET = re.compile(r" \(n\d{8}\)$")
 
 def read_names(text: str | Sequence[str]) -> tuple[str, ...]:
     """Class names from a comma-separated text or a list."""
+    if not isinstance(text, Iterable):
+        raise InputError(f"classes to forget are a name or a list of names, not {text!r}")
     parts = text.split(",") if isinstance(text, str) else list(text)
     for part in parts:
         if not isinstance(part, str):

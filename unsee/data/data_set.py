@@ -24,8 +24,15 @@ class Data:
     names: Mapping[str, str] = field(default_factory=dict)  # folder or label -> class name, where they were given
 
     def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            if not isinstance(getattr(self, part), Images):
+                raise InputError(f"data {self.name!r}: {part} must be Images, not {getattr(self, part)!r}")
         if self.train.class_names != self.test.class_names:
             raise InputError(f"data {self.name!r}: train and test must have the same classes")
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.train)} training and {len(self.test)} test images"
+        return f"Data({self.name!r}, {len(self.class_names)} classes, {parts})"
 
     @property
     def class_names(self) -> tuple[str, ...]:

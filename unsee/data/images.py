@@ -191,6 +191,12 @@ class Images:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __repr__(self) -> str:
+        if not self.class_names:
+            return f"Images({len(self)}, without labels)"
+        listed = ", ".join(self.class_names[:6]) + (", …" if len(self.class_names) > 6 else "")
+        return f"Images({len(self)} of {len(self.class_names)} classes: {listed})"
+
     def subset(self, rows: ArrayLike) -> Images:
         """The images at these rows, in this order."""
         chosen = np.asarray(rows, dtype=np.int64)
@@ -272,7 +278,7 @@ def as_images(given: Anything) -> Images:
         return unlabelled(ArraySource(given))
     if isinstance(given, (str, Path, Image.Image)):
         raise InputError("give a list of images, not a single one")
-    items: list[Any] = list(given)  # type: ignore[arg-type]
+    items: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     if not items:
         raise InputError("no image was given")
     if all(isinstance(item, Image.Image) for item in items):

@@ -111,6 +111,9 @@ class LocalModel:
             token_limit=tower.limit,
         )
 
+    def __repr__(self) -> str:
+        return f"LocalModel({self.card.summary})"
+
     def bind(self, images: Anything, class_names: Sequence[str]) -> LocalBound:
         """Encodes the images once and prepares the class names."""
         return LocalBound(self, images, class_names)

@@ -5,9 +5,10 @@ The file is only ever appended to. Which of them are still on the front at the e
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from unsee.errors import RunError
 from unsee.methods.pareto import front_of
@@ -34,13 +35,35 @@ def with_front(history: Sequence[Generation], counts: Sequence[int | None], path
         mine = entered.get(generation.number, [])
         if count is not None and len(mine) < count:
             break
-        whole.append(replace(generation, entered=tuple(mine)))
+        whole.append(dataclasses.replace(generation, entered=tuple(mine)))
     return whole
 
 
 def read_front(path: Path) -> tuple[Candidate, ...]:
     """The Pareto front of a run, from its file; empty without one."""
     return front_of(_read(path))
+
+
+def front_table(front: Sequence[Candidate]) -> Any:
+    """A row per candidate, those that keep most first: a pandas DataFrame if pandas is there, else a list of records.
+
+    err_for, acc_mem and entropy are on the images to tune and to validate on together, valid_h on the latter alone.
+    """
+    rows = [
+        {
+            "generation": c.generation,
+            "candidate": c.index,
+            "loss": c.loss,
+            **dataclasses.asdict(c.trade_off),
+            "valid_h": c.valid.h,
+        }
+        for c in sorted(front, key=lambda c: -c.trade_off.acc_mem)
+    ]
+    try:
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)
 
 
 def _read(path: Path) -> list[Candidate]:

@@ -53,6 +53,11 @@ class Prompt:
     serve: str = "as-is"  # what is done to answers before they leave
     position: str = "end"  # of the class name: behind the contexts, in the "middle" of them, or in "front"
 
+    def __repr__(self) -> str:
+        m, width = self.contexts.shape
+        gone = ", ".join(self.forget)
+        return f"Prompt({m} contexts of width {width} for {self.model!r}, forgets {gone}, served as {self.serve})"
+
     def save(self, folder: str | Path) -> None:
         """Writes prompt.safetensors and prompt.json."""
         folder = Path(folder)

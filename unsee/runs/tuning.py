@@ -6,9 +6,10 @@ With a folder, all of it happens while the folder is open and locked, so nobody 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unsee import methods
 from unsee.answers.evaluation import Evaluation, evaluate
@@ -22,7 +23,9 @@ from unsee.methods.recorder import Recorder, Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages, bind
+from unsee.runs.callbacks import Callback, follow
 from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_result
+from unsee.runs.front import front_table
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import Prompt, load_prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
@@ -40,6 +43,17 @@ class TunedRun:
     recorder: Recorder
     valid: Scores
     folder: Path | None = None
+
+    def __repr__(self) -> str:
+        s, config = self.task.settings, self.config
+        where = f"{s.method}, seed {s.seed}, on {config.data.name!r} with {config.model.name!r}"
+        found = f"valid H {self.valid.h:.2f}, {self.recorder.ledger.candidates} candidates"
+        return f"TunedRun({where}: forgets {', '.join(config.forget)}, {found})"
+
+    @property
+    def front(self) -> Any:
+        """Other trade-offs that the run has paid for: a pandas DataFrame if pandas is there, else a list of records."""
+        return front_table(self.recorder.front)
 
     @property
     def rule(self) -> str:
@@ -60,6 +74,8 @@ class TunedRun:
         """Labelled images bound to the model, their labels and the answers in the order of the run's classes."""
         names = self.task.data.class_names
         given = images.images if isinstance(images, BoundImages) else images
+        if not isinstance(given, Images):
+            raise InputError(f"only labelled images such as data.test can be scored, not {given!r}")
         ordered = given.in_classes(names)
         if isinstance(images, BoundImages) and ordered is given and images.class_names == names:
             return images
@@ -102,13 +118,19 @@ class TunedRun:
 
 
 def tune(
-    task: Task, run: RunFolder | None = None, watch: Watch | None = None, say: Say | None = None, changed: str = ""
+    task: Task,
+    run: RunFolder | None = None,
+    watch: Watch | None = None,
+    say: Say | None = None,
+    changed: str = "",
+    config: ConfigRecord | None = None,
 ) -> TunedRun:
     """Runs a task's method, from where the history of the run folder ends, and keeps what it finds there.
 
-    watch is called after every generation, say with sentences such as warnings. changed: see `Recorder`.
+    watch is called after every generation, say with sentences such as warnings. changed: see `Recorder`. config: that
+    of a run without a folder, if it is known already.
     """
-    config = describe_run(task) if run is None else run.config
+    config = run.config if run is not None else config or describe_run(task)
     recorder = Recorder(task.settings, run, watch, say, changed)
     prompt = None if run is None or not recorder.done else _finished_prompt(run.folder)
     if run is None or prompt is None:
@@ -126,28 +148,34 @@ def tune(
 
 def start_run(
     task: Task,
-    out: Path,
-    test: BoundImages | None = None,
+    out: Path | None,
+    test: Images | BoundImages | None = None,
     *,
     overwrite: bool = False,
     watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
     say: Say | None = None,
 ) -> TunedRun:
-    """A new run in this folder; with test images, it is completed with its scores."""
+    """A new run in this folder, completed with its scores if there are test images; without a folder, in memory."""
+    config = describe_run(task)
+    if out is None:
+        with follow(callbacks, config, watch) as ending:
+            return tune(task, None, ending.watch, say, config=config)
     refuse_inside(task.data, out)
-    with RunFolder.create(out, describe_run(task), overwrite) as run:
-        found = tune(task, run, watch, say)
+    with RunFolder.create(out, config, overwrite) as run, follow(callbacks, config, watch) as ending:
+        found = tune(task, run, ending.watch, say)
         if test is not None:
-            complete(found, run, test)
+            ending.result = complete(found, run, test)
         return found
 
 
 def continue_run(
     out: Path,
     make: Callable[[ConfigRecord], Task],
-    test: BoundImages | None = None,
+    test: Images | BoundImages | None = None,
     *,
     watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
     say: Say | None = None,
 ) -> TunedRun:
     """Continues a run folder exactly where it stopped, as the task that `make` gives for its config."""
@@ -156,9 +184,10 @@ def continue_run(
         config, changed = describe_run(task), changes(run.config.versions)
         _check_same(run, config)
         run.continue_as(config)
-        found = tune(task, run, watch, say, changed)
-        if test is not None:
-            complete(found, run, test)
+        with follow(callbacks, config, watch) as ending:
+            found = tune(task, run, ending.watch, say, changed)
+            if test is not None:
+                ending.result = complete(found, run, test)
         return found
 
 

@@ -84,6 +84,9 @@ class RemoteModel:
             say(f"{url} tells the top label only: losses then count labels, not how sure the model is")
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"RemoteModel({self.card.summary}, at {self.card.address})"
+
     def bind(self, images: Anything, class_names: Sequence[str]) -> RemoteBound:
         """Uploads the images that the server does not have yet."""
         return RemoteBound(self, as_images(images), class_names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,27 @@ def progress_line(generation: Generation, settings: Settings) -> str:
         f"generation {generation.number}/{settings.generations}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
         f"{settings.limit - generation.candidates} candidates left, about {left:.0f} s"
     )
+
+
+@contextmanager
+def show_progress(console: rich.console.Console) -> Iterator[Watch]:
+    """Shows the progress of a search: a bar on a terminal, a line now and then elsewhere."""
+    if console.is_terminal:
+        with progress_bar(console) as watch:
+            yield watch
+        return
+    pace = Pace()
+
+    def line(generation: Generation, settings: Settings) -> None:
+        if pace.due() or generation.number >= settings.generations:
+            console.print(progress_line(generation, settings), soft_wrap=True)
+
+    yield line
+
+
+def plain_console() -> rich.console.Console:
+    """A console on stderr that prints names as they are: a class may be called "[red]" or ":cat:"."""
+    return rich.console.Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
 
 @contextmanager
