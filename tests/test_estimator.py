@@ -224,3 +224,14 @@ def test_a_plot_shows_loss_validation_and_front(tuner, tmp_path):
     figure.savefig(tmp_path / "plot.png")
     assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
     assert PromptTuner(FORGET, "label-mask", shots=2).fit(tuner.model_, tuner.data_).plot().axes
+
+
+def test_bad_test_images_are_left_out_of_a_saved_run_if_that_was_asked_for(model, image_folder, tmp_path):
+    photos = shutil.copytree(image_folder, tmp_path / "photos")
+    (photos / "test" / "cat" / "broken.png").write_bytes(b"no image")
+    tuner = PromptTuner(FORGET, skip_bad_images=True, **SHORT).fit(model, str(photos))
+    tuner.save(tmp_path / "run")
+    assert len(tuner.data_.test) == 60
+    assert unsee.audit_run(tmp_path / "run", parts=["membership"]).images == 60
+    with pytest.raises(unsee.ImageError, match=r"broken\.png"):
+        PromptTuner(FORGET, **SHORT).fit(model, str(photos)).save(tmp_path / "strict")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -128,7 +129,7 @@ class PromptTuner:
         warnings. verbose shows progress and sentences on stderr: a bar on a terminal, lines elsewhere.
         """
         folder = None if out is None else given_folder(out)
-        task = self.task(given_model(model), given_data(data, self.seed))
+        task = self.task(given_model(model), self._readable(given_data(data, self.seed)))
         with self._shown(verbose, watch, say) as (watch, say):
             run = start_run(task, folder, test, overwrite=overwrite, watch=watch, callbacks=callbacks, say=say)
             return self._take(run)
@@ -152,7 +153,7 @@ class PromptTuner:
             if name not in EXTENDABLE:
                 raise InputError(f"a run is resumed with other {' or '.join(EXTENDABLE)} only, not {name}")
 
-        loaded, images = given_model(model), given_data(data, self.seed)
+        loaded, images = given_model(model), self._readable(given_data(data, self.seed))
 
         def make(config: ConfigRecord) -> Task:
             lengths: dict[str, Value] = {name: getattr(config.settings, name) for name in EXTENDABLE}
@@ -250,6 +251,10 @@ class PromptTuner:
         settings = {name: _plain(value) for name, value in self.settings.items()}
         names, seed = read_names(self.forget), _plain(self.seed)
         return make_task(model, data, names, self.method, self.preset, seed, settings)
+
+    def _readable(self, data: Data) -> Data:
+        """The data without test images that cannot be read, if asked for; the split leaves out those to tune on."""
+        return replace(data, test=data.test.readable()[0]) if self.settings.get("skip_bad_images") else data
 
     @property
     def _follows_slope(self) -> bool:
