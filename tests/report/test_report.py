@@ -12,7 +12,7 @@ import pytest
 import unsee
 from tests import tiny
 from unsee.cli import main
-from unsee.report.html import write_report
+from unsee.report.html import draw, write_report
 from unsee.report.score_tables import scores_table
 from unsee.report.summary import curves, group_by_seed
 from unsee.runs.stored import read_run
@@ -124,10 +124,86 @@ def test_the_numbers_on_the_page_are_those_of_the_run(single, runs):
     assert "label-mask" in single.words
 
 
-def test_every_header_names_the_model(page, model):
+def test_the_model_is_named_once_in_the_headings(page, single, model):
     name = model.card.name.rsplit("/", 1)[-1]
-    assert page.source.count("<h2") == page.source.count(f"<small>model {name}") - 1  # and the first header
-    assert f"(model {name})</title>" in page.source
+    for found in (page, single):
+        assert f"(model {name})</title>" in found.source
+        assert found.source.split("<body>")[1].count(f"model {name}") == 1
+        assert f"Model: {name}" not in found.words
+
+
+def test_pictures_come_before_tables(page, single):
+    for found in (page, single):
+        tags = [tag for tag, _ in found.tags]
+        ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+        assert ids.index("pictures") < ids.index("scores")
+        assert tags.index("img") < tags.index("table")
+        assert found.source.index('class="photos"') < found.source.index('id="scores"')
+
+
+def test_the_page_has_a_dark_mode_and_a_cue_to_scroll_on_a_phone(single):
+    style = single.source.split("<style>")[1].split("</style>")[0]
+    assert "prefers-color-scheme: dark" in style
+    assert "background: var(--paper)" in style
+    charts = [image for image in single.all("img") if "chart" in image.get("class", "")]
+    assert len(charts) == len(single.all("img")) - 1  # all but the photos, which must not be inverted
+    narrow = style.split("max-width: 40rem")[1]
+    assert ".cue { display: block; }" in narrow.split("}\n}")[0]
+    assert "scroll it sideways" in single.words
+    assert "scroll the picture sideways" in single.words
+
+
+@pytest.fixture(scope="module")
+def fifteen(runs, tmp_path_factory):
+    """Copies of a run that differ in several settings, two of which vary together."""
+    root, found = tmp_path_factory.mktemp("fifteen"), []
+    for i in range(15):
+        found.append(shutil.copytree(runs["lcs", 0], root / f"run-{i}"))
+        config = json.loads((found[-1] / "config.json").read_text())
+        both = {"shared": 10 + i % 5, "own": 20 + i % 5}
+        config["settings"] |= {"sigma0": 0.1 + 0.2 * (i // 5), "goal": ["entropy", "push"][i % 2], **both}
+        (found[-1] / "config.json").write_text(json.dumps(config))
+    return found
+
+
+def test_fifteen_runs_are_told_apart_by_what_differs_alone(fifteen):
+    groups = group_by_seed([read_run(folder) for folder in fifteen])
+    labels = [g.label for g in groups]
+    assert len(set(labels)) == 15
+    assert max(map(len, labels)) < 44
+    assert not any("lcs" in label or "own" in label for label in labels)
+    assert any("sigma0=0.3," in label for label in labels)  # not 0.30000000000000004
+
+
+def test_fifteen_runs_are_drawn_without_a_warning_and_folded(fifteen, tmp_path):
+    (out,) = write_report(fifteen, tmp_path / "report.html")  # warnings are errors
+    found = Page(out)
+    assert found.source.count("<summary>Pictures, audit, cost and settings</summary>") == 15
+    groups = group_by_seed([read_run(folder) for folder in fifteen])
+    figure = draw(groups)["curves"]
+    figure.draw_without_rendering()
+    below = figure.legends[0].get_window_extent().y1
+    assert all(axes.get_window_extent().y0 > below for axes in figure.axes)  # the legend covers no line
+    assert all(axes.get_window_extent().height > 100 for axes in figure.axes)
+    edges = figure.legends[0].get_window_extent()
+    assert 0 <= edges.x0 < edges.x1 <= figure.bbox.width
+
+
+def test_classes_that_fell_are_named(runs, tmp_path):
+    many = shutil.copytree(runs["lcs", 0], tmp_path / "many")
+    (many / "answers.safetensors").unlink()
+    names = [f"class {i}" for i in range(102)]
+    config = json.loads((many / "config.json").read_text()) | {"class_names": names, "forget": names[:2]}
+    result = json.loads((many / "result.json").read_text()) | {"forget": names[:2]}
+    result["per_class"] = {name: {"before": 0.9, "after": 0.9, "served": 0.9} for name in names}
+    result["per_class"]["class 0"] |= {"after": 0.2, "served": 0.0}
+    result["per_class"]["class 77"] |= {"after": 0.4, "served": 0.3}
+    (many / "config.json").write_text(json.dumps(config))
+    (many / "result.json").write_text(json.dumps(result))
+    words = Page(write_report([many], tmp_path / "report.html")[0]).words
+    ways = "prompt alone, as served (mask-top-digit)"
+    assert f"still recognised (accuracy in percent, plain prompt → {ways}): class 1 90 → 90 → 90." in words
+    assert f"recognised less often (plain prompt → {ways}): class 77 90 → 40 → 30." in words
 
 
 def test_the_settings_are_there_without_the_lists_of_the_split(single, runs):
@@ -230,7 +306,7 @@ def test_the_path_is_printed_and_the_default_is_report_html(runs, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     assert main(["report", str(runs["zero-shot", 0]), str(runs["zero-shot", 0] / ".")]) == 0
     assert capsys.readouterr().out == "report: report.html\n"
-    assert len(Page(tmp_path / "report.html").all("section")) == 3  # given twice, reported once
+    assert len(Page(tmp_path / "report.html").all("section")) == 4  # given twice, reported once
 
 
 def test_a_run_without_answers_or_picture_is_reported_without_them(runs, tmp_path):

@@ -31,7 +31,5 @@ class Part:
     findings: Callable[[AuditRecord], Sequence[Finding]] = _nothing
     field: str | None = None  # of audit.json; without one it is in `more` under the part's name
     when: Literal["usual", "on request", "always"] = "usual"  # "always": cannot be skipped
-    not_tried: Callable[[Case], Sequence[str]] = (
-        _nothing  # what lacks input, and how to give it
-    )
+    not_tried: Callable[[Case], Sequence[str]] = _nothing  # what lacks input, and how to give it
     access: bool = True  # its findings are ways to reach the classes, which the headline counts

@@ -50,8 +50,10 @@ LONG_NAME = 22  # letters of a class name that fit beside a chart
 def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_label: str = "") -> Figure:
     """Charts side by side with one legend; lines of the same name look the same in all."""
     names = list(dict.fromkeys(s.name for _, series in parts for s in series))
+    width = max(4.2, 3.6 * len(parts))
+    rows = -(-len(names) // _legend_columns(names, width)) if names else 0
     with _style():
-        figure = Figure(figsize=(max(4.2, 3.6 * len(parts)), 3.4))
+        figure = Figure(figsize=(width, max(3.4, 2.6 + 0.2 * rows)))
         for i, (title, series) in enumerate(parts):
             axes = figure.add_subplot(1, len(parts), i + 1)
             _lines(axes, series, names)
@@ -182,9 +184,29 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
-    columns = max(1, min(len(names), int(14 * figure.get_figwidth() / (max(map(len, names)) + 6))))
+    columns = _legend_columns(names, figure.get_figwidth())
     handles = [found[name] for name in names]
     figure.legend(handles, names, loc="outside lower center", ncols=columns, handlelength=3.5)
+
+
+def _legend_columns(names: Sequence[str], width: float) -> int:
+    """How many names fit side by side below charts of this width in inches."""
+    return max(1, min(len(names), int(14 * width / (max(map(len, names)) + 6))))
+
+
+def dots(names: Sequence[str], ways: Mapping[str, Sequence[float]], x_label: str) -> Figure:
+    """One line per name, one mark per way: values in percent, NaN where there is none."""
+    with _style():
+        figure = Figure(figsize=(6.4, 1.2 + 0.24 * len(names)))
+        axes, place = figure.add_subplot(), np.arange(len(names))
+        marks = (("o", KEEP_BLUE, "none"), ("D", FORGET_ORANGE, FORGET_ORANGE))
+        for (title, values), (marker, colour, fill) in zip(ways.items(), marks, strict=False):
+            look: dict[str, Any] = {"marker": marker, "color": colour, "markerfacecolor": fill}
+            axes.plot(values, place, linestyle="", markersize=5.5, clip_on=False, label=title, **look)
+        axes.set_yticks(place, [_short(name, 44) for name in names])
+        axes.set(xlim=(0, 100), ylim=(len(names) - 0.5, -0.5), xlabel=x_label)
+        _legend(figure, list(ways))
+        return figure
 
 
 def _bars(names: Sequence[str], before: Doubles, after: Mapping[str, Doubles], gone: Mask) -> Figure:
@@ -215,7 +237,7 @@ def _bars(names: Sequence[str], before: Doubles, after: Mapping[str, Doubles], g
             Patch(facecolor=colour, edgecolor=INK, label=f"{title}, to {fate}", **look)
             for fate, colour in (("forget", FORGET_ORANGE), ("keep", KEEP_BLUE))
         ]
-    figure.legend(handles=keys, loc="outside upper center", ncols=3)
+    figure.legend(handles=keys, loc="outside upper center", ncols=2, fontsize=8)
     return figure
 
 
@@ -278,6 +300,6 @@ def _forgotten_first(gone: Mask) -> Ints:
     return np.argsort(~gone, kind="stable").astype(np.int64)
 
 
-def _short(name: str) -> str:
+def _short(name: str, most: int = LONG_NAME) -> str:
     name = " ".join(name.split())
-    return name if len(name) <= LONG_NAME else name[: LONG_NAME - 1] + "…"
+    return name if len(name) <= most else name[: most - 1] + "…"

@@ -17,6 +17,7 @@ from unsee.audit.side_by_side import audits_table, rules_table
 from unsee.data.class_names import listed
 from unsee.errors import InputError
 from unsee.files import write_bytes
+from unsee.report.fallen import fallen_classes, listed_first
 from unsee.report.score_tables import classes_table, runs_data, runs_table, scores_data, scores_table
 from unsee.report.summary import FEW_RUNS, SeedGroup, audit_rows, curves, fronts, group_by_seed, without_copies
 from unsee.runs.stored import StoredRun, read_run
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent.parent / "assets"
 ALSO = ("png", "svg", "csv", "tex")
+FEW_GROUPS = 4  # beyond, each one's details are folded
 
 
 def write_report(
@@ -63,10 +65,15 @@ def write_report(
 
 
 def draw(groups: Sequence[SeedGroup]) -> dict[str, Figure]:
-    """Charts by name: "curves", if anything was searched for, and "classes" and "confusion" of each group."""
-    from unsee.report.charts import bars, confusion, panels  # matplotlib takes a while to import
+    """Charts by name: "overview" of several groups, "curves", if anything was searched for, and those of each group."""
+    from unsee.report.charts import bars, confusion, dots, panels  # matplotlib takes a while to import
 
     figures = {}
+    if len(groups) > 1:
+        best = _best_first(groups)
+        alone = [100 * g.summary.h for g in best]
+        served = [float("nan") if (s := g.summary.served) is None else 100 * s.h for g in best]
+        figures["overview"] = dots([g.label for g in best], {"prompt alone": alone, "as served": served}, "H, %")
     if parts := curves(groups):
         figures["curves"] = panels(parts, "candidates")
     if trade_offs := fronts(groups):
@@ -97,21 +104,30 @@ def render(groups: Sequence[SeedGroup], figures: dict[str, Figure]) -> str:
         lstrip_blocks=True,
     )
     models = listed(list(dict.fromkeys(g.first.model for g in groups)))
+    sections = [_section(g, groups, i, images) for i, g in enumerate(groups)]
     return environment.get_template("report.html").render(
         title=_title(groups),
         models=models,
         several_models=len({g.first.config.model.fingerprint for g in groups}) > 1,
         headline=headline(groups),
-        scores=scores_table(groups, f"Scores on the test images, in percent. Model: {models}"),
+        overview=images.get("overview"),
+        best=sections[groups.index(_best_first(groups)[0])],
+        folded=len(groups) > FEW_GROUPS,
+        scores=scores_table(groups, "Scores on the test images, in percent"),
         curves=images.get("curves"),
         curves_alt=_curves_alt(curves(groups)),
         front=images.get("front"),
         front_alt=_front_alt(fronts(groups)),
-        audits=audits_table(rows, f"What the answers leak. Model: {models}") if (rows := audit_rows(groups)) else None,
+        audits=audits_table(rows, "What the answers leak") if (rows := audit_rows(groups)) else None,
         averaged=sum(len(g.runs) for g in groups) > FEW_RUNS,
-        groups=[_section(g, groups, i, images) for i, g in enumerate(groups)],
-        runs=runs_table(groups, f"Every run of this page, in percent. Model: {models}"),
+        groups=sections,
+        runs=runs_table(groups, "Every run of this page, in percent"),
     )
+
+
+def _best_first(groups: Sequence[SeedGroup]) -> list[SeedGroup]:
+    """By H, as served where there is a prompt."""
+    return sorted(groups, key=lambda g: -(g.summary.h if g.summary.served is None else g.summary.served.h))
 
 
 def headline(groups: Sequence[SeedGroup]) -> list[str]:
@@ -122,8 +138,8 @@ def headline(groups: Sequence[SeedGroup]) -> list[str]:
         return [f"{runs} runs of {len(tasks)} tasks, which are not to be compared with each other."]
     if len(groups) == 1:
         return [_sentence(groups[0]), _mask_sentence(groups[0].first)]
-    best = max(groups, key=lambda g: g.summary.h)
-    counted = f"{runs} runs in {len(groups)} groups. The highest H is that of {best.name}."
+    best = _best_first(groups)[0]
+    counted = f"{runs} runs in {len(groups)} groups. The highest H, as served, is that of {best.name}."
     return [counted, _sentence(best), _mask_sentence(best.first)]
 
 
@@ -172,7 +188,7 @@ def _title(groups: Sequence[SeedGroup]) -> str:
 
 def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str, str]) -> dict[str, Any]:
     """What the page says of one group."""
-    run = g.first
+    run, fallen = g.first, fallen_classes(g)
     split = {name: f"{len(rows)} images" for name, rows in run.config.split.model_dump().items()}
     config = run.config.model_dump(mode="json") | {"split": split}
     return {
@@ -188,8 +204,11 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
         "own": run.result.access == "nothing",
         "mixed": len({r.config.data.fingerprint for r in g.runs}) > 1,
         "many": len(run.class_names) > MANY_CLASSES,
+        "remaining": listed_first(fallen.remaining),
+        "lost": listed_first(fallen.lost),
+        "ways": ", ".join(words for when, words in g.ways().items()),
         "bars": images[_key("classes", groups, i)],
-        "classes": classes_table(g, f"Accuracy on the test images by class. Model: {run.model}"),
+        "classes": classes_table(g, "Accuracy on the test images by class"),
         "confusion": images.get(_key("confusion", groups, i)),
         "picture": None if run.picture is None else _uri(run.picture, "image/png"),
         "rule": g.rule,
@@ -210,8 +229,7 @@ def _serving(g: SeedGroup) -> TextTable | None:
     found = next((a for run in g.runs if (a := read_audit(run.folder)) is not None), None)
     if found is None:
         return None
-    title = f"Under rules that a provider can add, seed {found.seed}. Model: {g.first.model}"
-    return rules_table(found, title)
+    return rules_table(found, f"Under rules that a provider can add, seed {found.seed}")
 
 
 def _ledger(g: SeedGroup) -> TextTable:
@@ -221,7 +239,7 @@ def _ledger(g: SeedGroup) -> TextTable:
     for run in g.runs:
         counts = [str(count) for count in run.result.ledger.as_dict().values()]
         rows.append([str(run.result.seed), *counts, f"{run.result.seconds['tuning']:.1f}"])
-    return TextTable(("seed", *words, "tuning, s"), rows, f"What the search asked of {g.first.model}")
+    return TextTable(("seed", *words, "tuning, s"), rows, "What the search asked of the model")
 
 
 def _beside(groups: Sequence[SeedGroup], figures: dict[str, Figure], also: Sequence[str]) -> dict[str, bytes]:

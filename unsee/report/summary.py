@@ -20,6 +20,7 @@ from unsee.methods.registry import METHODS
 from unsee.runs.identity import folder_key
 from unsee.runs.records import JournalLine, ResultRecord
 from unsee.runs.stored import StoredRun
+from unsee.settings import Value
 from unsee.text_table import Series
 from unsee.types import Doubles, Ints, Scores
 
@@ -127,6 +128,7 @@ class SeedGroup:
 
     name: str
     runs: Sequence[StoredRun]
+    label: str  # the same for charts: only what differs between the groups
 
     @property
     def first(self) -> StoredRun:
@@ -196,7 +198,7 @@ def fronts(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
         for group in groups:
             for run in group.runs if each else group.runs[:1]:
                 pairs = {(100 * c.trade_off.acc_mem, scale * getattr(c.trade_off, key)) for c in run.front}
-                name = group.name if len(group.runs) == 1 else f"{group.name}, seed {run.result.seed}"
+                name = group.label if len(group.runs) == 1 else f"{group.label}, seed {run.result.seed}"
                 if outer := _outer(sorted(pairs)):
                     lines.append(Series(name, [x for x, _ in outer], [y for _, y in outer]))
         found.append((title, lines))
@@ -245,12 +247,15 @@ def group_by_seed(runs: Sequence[StoredRun]) -> list[SeedGroup]:
         kinds.setdefault(kind, []).append(run)
     members = [sorted(found, key=lambda run: run.result.seed) for found in kinds.values()]
     firsts = [found[0] for found in members]
-    names, taken = [], Counter[str]()
-    for run in firsts:
-        name = ", ".join([run.result.method, *_different(run, firsts), *task_words(run, firsts)])
+    groups, taken = [], Counter[str]()
+    for run, found in zip(firsts, members, strict=True):
+        words = [*_different(run, firsts), *task_words(run, firsts)]
+        own = [run.result.method] if len({other.result.method for other in firsts}) > 1 or not words else []
+        name = ", ".join([run.result.method, *words])
         taken[name] += 1
-        names.append(name if taken[name] == 1 else f"{name} [{taken[name]}]")
-    return [SeedGroup(name, found) for name, found in zip(names, members, strict=True)]
+        end = "" if taken[name] == 1 else f" [{taken[name]}]"
+        groups.append(SeedGroup(name + end, found, ", ".join([*own, *words]) + end))
+    return groups
 
 
 def task_words(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
@@ -266,9 +271,18 @@ def task_words(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
 def _different(run: StoredRun, among: Sequence[StoredRun]) -> list[str]:
     """The settings in which a run differs from others of its method and task, and the epoch of the code."""
     same = [o for o in among if o.result.method == run.result.method and o.task == run.task]
-    names = [name for name in run.settings if len({json.dumps(o.settings.get(name)) for o in same}) > 1]
+    names: dict[tuple[str, ...], str] = {}  # by their values: of settings that vary together, the first
+    for name in run.settings:
+        values = tuple(json.dumps(o.settings.get(name)) for o in same)
+        if len(set(values)) > 1:
+            names.setdefault(tuple(str(values.index(value)) for value in values), name)
     epochs = [f"epoch {run.config.epoch}"] if len({o.config.epoch for o in same}) > 1 else []
-    return [f"{name}={run.settings[name]}" for name in names] + epochs
+    return [f"{name}={_short(run.settings[name])}" for name in names.values()] + epochs
+
+
+def _short(value: Value | None) -> str:
+    """A setting's value without the noise of binary fractions."""
+    return str(float(f"{value:.6g}")) if isinstance(value, float) else str(value)
 
 
 def curves(groups: Sequence[SeedGroup]) -> list[tuple[str, list[Series]]]:
@@ -289,7 +303,7 @@ def _each(group: SeedGroup, key: str, scale: float) -> list[Series]:
     lines = []
     for run in group.runs:
         points = _points(run, key, scale)
-        name = group.name if len(group.runs) == 1 else f"{group.name}, seed {run.result.seed}"
+        name = group.label if len(group.runs) == 1 else f"{group.label}, seed {run.result.seed}"
         if len(points) > 1:
             lines.append(Series(name, list(points), list(points.values())))
     return lines
@@ -303,7 +317,7 @@ def _mean(group: SeedGroup, key: str, scale: float) -> list[Series]:
         return []
     y = np.array([[found[x] for x in shared] for found in points])
     spread = y.std(axis=0, ddof=1).tolist() if len(y) > 1 else None
-    return [Series(group.name, shared, y.mean(axis=0).tolist(), spread)]
+    return [Series(group.label, shared, y.mean(axis=0).tolist(), spread)]
 
 
 def _points(run: StoredRun, key: str, scale: float) -> dict[float, float]:
