@@ -33,7 +33,7 @@ class Rule:
     about: str
     for_prompts: bool = True  # a prompt can carry it (`--serve`); the others are methods of their own
     removes_names: bool = False  # no listed name can be the answer
-    digits: int | None = None  # of a confidence that tell anything; 0: it tells nothing; None: all of them do
+    digits: int | None = None  # of a confidence that a caller sees; 0: none of it; None: all
 
     def __call__(self, p: Floats, listed: Mask, rng: np.random.Generator) -> Floats:
         """What a caller sees of these answers. (n, C) -> (n, C)."""

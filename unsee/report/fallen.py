@@ -10,8 +10,8 @@ import numpy as np
 from unsee.report.summary import SeedGroup
 from unsee.text_table import percent
 
-MARGIN = 0.05  # five points: as in the audit
-SHOWN = 30
+FALL_MARGIN = 0.05  # five points: as in the audit
+MOST_FALLEN = 30
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ def fallen_classes(g: SeedGroup) -> FallenClasses:
         return f"{names[i]} {' → '.join(percent(x[i], 0, '') for x in (before, *ways.values()) if not np.isnan(x[i]))}"
 
     loss = np.where(np.isnan(before), 0.0, before) - after
-    still = sorted(np.flatnonzero(gone & (after > chance + MARGIN)).tolist(), key=lambda i: -after[i])
-    lost = sorted(np.flatnonzero(~gone & (loss > MARGIN)).tolist(), key=lambda i: -loss[i])
+    still = sorted(np.flatnonzero(gone & (after > chance + FALL_MARGIN)).tolist(), key=lambda i: -after[i])
+    lost = sorted(np.flatnonzero(~gone & (loss > FALL_MARGIN)).tolist(), key=lambda i: -loss[i])
     return FallenClasses([words(i) for i in still], [words(i) for i in lost])
 
 
 def listed_first(words: Sequence[str]) -> str:
     """The first of these, and how many more there are."""
-    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
+    return ", ".join(words[:MOST_FALLEN]) + (f" and {len(words) - MOST_FALLEN} more" if len(words) > MOST_FALLEN else "")
