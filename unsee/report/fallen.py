@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsee.audit.evidence import MARGIN
 from unsee.report.summary import SeedGroup
 from unsee.text_table import percent
 
-MARGIN = 0.05  # five points: as in the audit
-SHOWN = 30
+LISTED = 30  # classes by name
 
 
 @dataclass(frozen=True)
@@ -39,4 +39,4 @@ def fallen_classes(g: SeedGroup) -> FallenClasses:
 
 def listed_first(words: Sequence[str]) -> str:
     """The first of these, and how many more there are."""
-    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
+    return ", ".join(words[:LISTED]) + (f" and {len(words) - LISTED} more" if len(words) > LISTED else "")
