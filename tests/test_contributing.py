@@ -64,7 +64,7 @@ def test_a_measure_is_one_file_and_one_line(run, model, data, model_folder, monk
     skipped = "names,templates,distractors,pictures,attacks,rebuild,membership"
     assert main(["audit", str(run), "--no-cache", "--skip", skipped]) == 0
     assert "confidence on forgotten images" in capsys.readouterr().out
-    (run / "audit.json").unlink()  # else its part would be kept
+    (run / "audit.json").unlink()  # else its parts are kept
     assert main(["audit", str(run), "--no-cache", "--skip", f"{skipped},sureness", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["more"] == {}
 

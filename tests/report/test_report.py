@@ -267,7 +267,7 @@ def test_methods_without_a_prompt_are_reported(runs, tmp_path, method):
     (out,) = write_report([runs[method, 0]], tmp_path / "report.html")
     words = Page(out).words
     assert f"With {method}," in words
-    assert "classifier of its own" not in words
+    assert "separate classifier" not in words
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ def test_a_classifier_from_scratch_is_said_to_be_none_of_the_models(model, data,
     )
     workspace.run(wanted)
     (out,) = write_report([workspace.find(wanted)], tmp_path / "report.html")
-    assert "classifier of its own" in Page(out).words
+    assert "separate classifier" in Page(out).words
 
 
 def test_the_same_runs_give_the_same_bytes(runs, files_of_one, tmp_path):

@@ -6,13 +6,13 @@ from unsee.audit.part import Part
 from unsee.audit.parts import PARTS
 from unsee.audit.record import AuditRecord
 
-SAME_ANSWERS = ("version", "method", "serve", "seed", "model", "data", "forget", "images", "before", "after", "serving")
+SAME = ("version", "method", "serve", "seed", "model", "data", "forget", "images", "before", "after", "serving")
 DERIVED = ("attacks", "fragility")  # of what other parts have asked: with fewer parts they say less
 
 
 def same_answers(found: AuditRecord, earlier: AuditRecord) -> bool:
     """Whether both audits are of the same answers: measured from the same state of the run, on the same images."""
-    return all(getattr(found, key) == getattr(earlier, key) for key in SAME_ANSWERS)
+    return all(getattr(found, key) == getattr(earlier, key) for key in SAME)
 
 
 def keep_parts(found: AuditRecord, earlier: AuditRecord) -> tuple[AuditRecord, list[str]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsee.audit.evidence import MARGIN
 from unsee.report.summary import SeedGroup
 from unsee.text_table import percent
 
-FALL_MARGIN = 0.05  # five points: as in the audit
-MOST_FALLEN = 30
+LISTED = 30  # classes by name
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ def fallen_classes(g: SeedGroup) -> FallenClasses:
         return f"{names[i]} {' → '.join(percent(x[i], 0, '') for x in (before, *ways.values()) if not np.isnan(x[i]))}"
 
     loss = np.where(np.isnan(before), 0.0, before) - after
-    still = sorted(np.flatnonzero(gone & (after > chance + FALL_MARGIN)).tolist(), key=lambda i: -after[i])
-    lost = sorted(np.flatnonzero(~gone & (loss > FALL_MARGIN)).tolist(), key=lambda i: -loss[i])
+    still = sorted(np.flatnonzero(gone & (after > chance + MARGIN)).tolist(), key=lambda i: -after[i])
+    lost = sorted(np.flatnonzero(~gone & (loss > MARGIN)).tolist(), key=lambda i: -loss[i])
     return FallenClasses([words(i) for i in still], [words(i) for i in lost])
 
 
 def listed_first(words: Sequence[str]) -> str:
     """The first of these, and how many more there are."""
-    return ", ".join(words[:MOST_FALLEN]) + (f" and {len(words) - MOST_FALLEN} more" if len(words) > MOST_FALLEN else "")
+    return ", ".join(words[:LISTED]) + (f" and {len(words) - LISTED} more" if len(words) > LISTED else "")

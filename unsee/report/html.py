@@ -193,6 +193,7 @@ def _section(g: SeedGroup, groups: Sequence[SeedGroup], i: int, images: dict[str
     config = run.config.model_dump(mode="json") | {"split": split}
     return {
         "name": g.name,
+        "label": g.label,
         "model": run.model,
         "path": run.result.model,
         "data": run.data,

@@ -15,10 +15,10 @@ def scores_table(groups: Sequence[SeedGroup], title: str = "") -> TextTable:
     """H, Err_for and Acc_mem in points, prompt alone and as served, beside zero-shot and label mask."""
     pairs = [f"{score} {way}" for score in ("H", "Err_for", "Acc_mem") for way in ("prompt alone", "as served")]
     header = ("", *pairs, "rule as served", "sees of the model", "runs", "candidates", "tuning, s")
-    return TextTable(header, [_score_cells(*named) for named in _rows(groups)], title)
+    return TextTable(header, [_score_cells(*named) for named in _rows(groups, short=True)], title)
 
 
-def _rows(groups: Sequence[SeedGroup]) -> list[tuple[str, MethodSummary]]:
+def _rows(groups: Sequence[SeedGroup], short: bool = False) -> list[tuple[str, MethodSummary]]:
     """Each task's untuned rows, unless they were run as methods, then its groups."""
     firsts, rows = [g.first for g in groups], []
     for task in dict.fromkeys(run.task for run in firsts):
@@ -28,7 +28,7 @@ def _rows(groups: Sequence[SeedGroup]) -> list[tuple[str, MethodSummary]]:
             if found and method not in {g.summary.method for g in own}:
                 words = [method, *task_words(own[0].first, firsts)]
                 rows.append((", ".join(words), summarize_scores(method, found)))
-        rows += [(g.name, g.summary) for g in own]
+        rows += [(g.label if short else g.name, g.summary) for g in own]
     return rows
 
 
