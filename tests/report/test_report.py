@@ -175,6 +175,7 @@ def test_fifteen_runs_are_told_apart_by_what_differs_alone(fifteen):
     assert any("sigma0=0.3," in label for label in labels)  # not 0.30000000000000004
 
 
+@pytest.mark.slow
 def test_fifteen_runs_are_drawn_without_a_warning_and_folded(fifteen, tmp_path):
     (out,) = write_report(fifteen, tmp_path / "report.html")  # warnings are errors
     found = Page(out)
