@@ -1,4 +1,4 @@
-"""What Ctrl-C says: how to go on from here, if there is something to go on with."""
+"""What Ctrl-C prints: the command that continues the work, if any of it was saved."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import click
 
 
 class Interrupted(click.Abort):
-    """Ctrl-C, with advice on how to go on."""
+    """Ctrl-C, with advice on how to continue."""
 
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """While a run is made in this folder: names it, if a generation of it was recorded."""
+    """On Ctrl-C, says how to resume the run in this folder, if a generation of it was recorded."""
     from unsee.runs.folder import CONFIG
 
     def stamp() -> int | None:
-        """Tells a config from one that replaces it."""
+        """A number that changes when the config is replaced."""
         path = folder / CONFIG
         return path.stat().st_ino if path.is_file() else None
 
@@ -35,7 +35,7 @@ def resumable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def advising(advice: str) -> Iterator[None]:
-    """While something runs that can be gone on with in this way."""
+    """On Ctrl-C, gives this advice."""
     try:
         yield
     except KeyboardInterrupt:

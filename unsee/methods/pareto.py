@@ -16,11 +16,6 @@ ENTROPY_DIGITS = 2  # of an entropy: finer differences are noise, and each would
 AIMS = ("acc_mem", "err_for", "entropy")
 
 
-def dominates(a: Candidate, b: Candidate) -> bool:
-    """Whether a is at least as good as b in all that counts; of two alike, the first stays."""
-    return _at_least(_merits(a), _merits(b))
-
-
 def update(front: Sequence[Candidate], new: Candidate) -> tuple[Candidate, ...] | None:
     """The front with a new candidate and without those it dominates; None if it does not belong there."""
     mine = _merits(new)
