@@ -161,9 +161,9 @@ def test_the_best_by_loss_stays_the_best_after_a_resume(model, data, tmp_path):
         run.history[2] = dataclasses.replace(run.history[2], chosen=None)
         recorder = Recorder(run.config.settings, run)
         assert recorder.best.merit == -1.0
-        generation = recorder.record(Evaluated(np.array([1.5])))
+        generation = recorder.count(Evaluated(np.array([1.5])))
         assert generation.chosen is None
-        assert recorder.record(Evaluated(np.array([0.5]))).chosen == 0
+        assert recorder.count(Evaluated(np.array([0.5]))).chosen == 0
 
 
 @pytest.mark.parametrize("method", ["coop", "finetune"])

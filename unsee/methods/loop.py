@@ -35,7 +35,7 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
         contexts = parametrization.contexts(z)  # (b, m, D)
         found = objective.evaluate(contexts)  # answers (b, n, C), losses (b,)
         search.tell(z, found.losses, found.answers)
-        recorder.append(recorder.record(found, contexts, z), _state_of(search))
+        recorder.record(found, contexts, z, _state_of(search))
     recorder.say_what_is_left()
     s = task.settings
     best = _choose(asked, objective, recorder)

@@ -143,6 +143,12 @@ class Recorder:
             self.warn(f"continued with other versions ({self.changed}): from here on numbers may differ a little")
 
     def record(
+        self, evaluated: Evaluated, contexts: Floats, z: Doubles, state: Mapping[str, Any] | None = None
+    ) -> None:
+        """One more generation of a search: counts it, updates the best and the front, and writes it down."""
+        self.append(self.count(evaluated, contexts, z), state)
+
+    def count(
         self, evaluated: Evaluated, contexts: Floats | None = None, z: Doubles | None = None, spent: int | None = None
     ) -> Generation:
         """One more generation: counts it and updates the best.

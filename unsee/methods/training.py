@@ -57,7 +57,7 @@ def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
             with _kept_moving(learner) as moving:
                 loss = learner.backward()
             with uninterrupted():
-                generation = recorder.record(Evaluated(np.array([loss]), {0: found}))
+                generation = recorder.count(Evaluated(np.array([loss]), {0: found}))
                 if generation.chosen is not None:
                     recorder.best.kept = _keep(learner, moving, recorder.best.kept)
                 optimizer.step()

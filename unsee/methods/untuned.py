@@ -63,5 +63,5 @@ def apply_rule(task: Task, recorder: Recorder) -> Fitted:
     valid = scores(top_classes(found), images.labels, task.forget)
     recorder.ledger.image_queries += asked * len(images.labels)
     recorder.ledger.prompts_encoded += asked * len(images.class_names)
-    recorder.append(recorder.record(Evaluated(np.zeros(1), {0: valid}), spent=0))
+    recorder.append(recorder.count(Evaluated(np.zeros(1), {0: valid}), spent=0))
     return fitted
