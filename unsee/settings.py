@@ -24,8 +24,8 @@ Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 Projection = Literal["token-std", "unit", "normalized"]
-# How a search learns: from losses (CMA-ES, or not at all), along measured slopes, or along true ones.
-SearchName = Literal["full", "separable", "vkd", "random", "differences", "two-sided", "gradient"]
+# How a search learns: from losses (CMA-ES, or not at all), from answers, along measured slopes, or along true ones.
+SearchName = Literal["full", "separable", "vkd", "random", "guided", "differences", "two-sided", "gradient"]
 StepSize = Literal["csa", "tpa", "library"]
 ParametrizationName = Literal["shared", "bbt", "independent", "vanilla", "low-rank", "none"]
 OptimizerName = Literal["adam", "sgd"]
@@ -33,7 +33,7 @@ RateUnit = Literal["token-std", "absolute"]
 AppliesTo = Literal["all", "forgotten"]
 Position = Literal["end", "middle", "front"]
 GoalName = Literal["entropy", "mask", "push", "constrained"]
-Merit = Literal["h", "acc_mem"]
+Merit = Literal["h", "h-all", "acc_mem"]
 RuleName = Literal[
     "as-is",
     "two-digits",
@@ -53,9 +53,9 @@ POSITIONS: tuple[str, ...] = get_args(Position)
 GOALS: tuple[str, ...] = get_args(GoalName)
 SERVED_AS: tuple[str, ...] = get_args(RuleName)  # the rules are in `answers/rules.py`
 # A run may be continued with more of these; all other settings say what the run is.
-EXTENDABLE = ("iterations", "budget")
+EXTENDABLE = ("iterations", "budget", "image_queries")
 # CMA-ES ranks its candidates; differences compare one with the point itself; two sides make a pair.
-_LEAST_POPULATION = {**dict.fromkeys(CMA_KINDS, 4), "differences": 2, "two-sided": 2}
+_LEAST_POPULATION = {**dict.fromkeys(CMA_KINDS, 4), "guided": 2, "differences": 2, "two-sided": 2}
 
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, allow_inf_nan=False))
@@ -75,7 +75,8 @@ class Settings:
     rank: Count = Field(description="rank k of VkD-CMA-ES")
     population: Count = Field(20, description="candidates per generation")
     budget: Count | None = Field(None, description="candidates at most; only whole generations are asked")
-    search: SearchName = Field("full", description="the search: a kind of CMA-ES, random, or along slopes")
+    image_queries: Count | None = Field(None, description="image queries at most; only whole generations are asked")
+    search: SearchName = Field("full", description="the search: a kind of CMA-ES, random, guided, or along slopes")
     sigma0: Rate = Field(1.0, description="first step size of CMA-ES and random search")
     step_size: StepSize = Field(
         "library", description="step-size rule of CMA-ES: csa; tpa in blocks of 300 and more; or pycma's default"
@@ -94,7 +95,11 @@ class Settings:
     validate: str = Field(
         "every", description="which candidates: every, generation (its best), first, every k-th (a number), loss (none)"
     )
-    merit: Merit = Field("h", description="validation score to choose by; acc_mem for methods that do not forget")
+    merit: Merit = Field(
+        "h",
+        description="what to choose by: H on the images to validate on, or on these and those to tune on (h-all); "
+        "acc_mem for methods that do not forget",
+    )
     rate: Rate = Field(0.1, description="step size of descents")
     rate_unit: RateUnit = Field(
         "token-std", description="its unit: standard deviations of token embeddings, or absolute"
@@ -137,8 +142,23 @@ class Settings:
             raise ValueError(f"search=two-sided asks in pairs: population must be even, not {self.population}")
         if self.search == "gradient" and self.population != 1:
             raise ValueError(f"search=gradient has one candidate per step: population must be 1, not {self.population}")
+        if self.search == "guided":
+            self._check_guided()
         if self.optimizer == "sgd" and self.search != "gradient":
             raise ValueError("optimizer=sgd follows true slopes: use it with search=gradient")
+
+    def _check_guided(self) -> None:
+        """Refuses losses that are no cross-entropy of answers to all images, which is what this search models."""
+        for name, allowed in {
+            "goal": ("entropy", "mask"),
+            "validate": ("every",),
+            "batch": (0,),
+            "views": (0,),
+        }.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"search=guided needs {name}={' or '.join(map(str, allowed))}: use search=full")
+        if self.embedding_weight:
+            raise ValueError("search=guided sees answers alone: use search=full with embedding_weight")
 
     def _check_prompt(self) -> None:
         """Refuses settings of tuned prompts for a method that tunes none."""
@@ -174,8 +194,15 @@ class Settings:
 
     @property
     def generations(self) -> int:
-        """How many the iterations and the budget allow: a generation that does not fit is not asked."""
-        return self.iterations if self.budget is None else min(self.iterations, self.budget // self.population)
+        """How many the iterations and the budget allow: a generation that does not fit is not asked.
+
+        Those of a guided search differ in size; whether the next one fits is seen when it is asked.
+        """
+        return (
+            self.iterations
+            if self.budget is None or self.search == "guided"
+            else min(self.iterations, self.budget // self.population)
+        )
 
     @property
     def limit(self) -> int:
@@ -199,6 +226,7 @@ class GivenSettings(TypedDict, total=False):
     rank: Count
     population: Count
     budget: Count | None
+    image_queries: Count | None
     search: SearchName
     sigma0: Rate
     step_size: StepSize
@@ -277,7 +305,7 @@ def parse_settings(pairs: Mapping[str, str]) -> dict[str, Value]:
 
 
 def _parse(name: str, text: str) -> Value:
-    if name == "budget" and text.lower() == "none":
+    if name in ("budget", "image_queries") and text.lower() == "none":
         return None
     try:
         found: Value = _adapter(name).validate_strings(text)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Halves = NDArray[np.float16]
 Doubles = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -103,5 +104,8 @@ class Generation:
     ledger: dict[str, int] = field(default_factory=dict)
     z_sum: float | None = None  # one number by which a replay checks its candidates; None for a trainer
     best: Floats | None = field(default=None, compare=False)  # (m, D), contexts of the chosen candidate, if any
+    answers: NDArray[np.float16] | None = field(
+        default=None, compare=False
+    )  # (b, n, C), if the search learns from them
     warnings: tuple[str, ...] = ()  # said during this generation
     seconds: float = field(default=0.0, compare=False)  # of the run so far, earlier parts included

@@ -41,6 +41,18 @@ def test_a_run_over_http_ends_with_the_bytes_of_a_local_one(model, remote, data,
     assert spent["image_queries"] - before["image_queries"] == remote.spent.image_queries == 37 * 60
 
 
+def test_a_guided_run_over_http_asks_about_some_images_and_ends_with_the_bytes_of_a_local_one(
+    model, remote, data, tmp_path
+):
+    before, given = remote.usage()["spent"], {"method": "guided", "shots": 4, "image_queries": 3_000}
+    for where, out in ((model, "here"), (remote, "there")):
+        tuner = unsee.PromptTuner(["cat", "bird"], **given).fit(where, data, out=tmp_path / out)
+    for name in ("prompt.safetensors", "prompt.json", "replies.bin"):
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+    spent = remote.usage()["spent"]["image_queries"] - before["image_queries"]
+    assert 2_000 < spent == remote.spent.image_queries == tuner.ledger_.image_queries <= 3_000
+
+
 def test_contexts_before_some_names_only_work_over_http(model, remote, data, tmp_path):
     tune(model, data, tmp_path / "here", applies_to="forgotten")
     tune(remote, data, tmp_path / "there", applies_to="forgotten")

@@ -8,12 +8,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from unsee.answers.intervals import Estimate, accuracy_of_trials, auroc_of
+from unsee.methods.blas import one_blas_thread
 from unsee.types import Doubles, Floats, Ints, Mask
 
 SHOTS = (1, 4, 16)
@@ -159,7 +158,7 @@ class _Classifier:
         self._mean = features.mean(axis=0)
         self._spread = float((features - self._mean).std()) or 1.0
         self._model = LogisticRegression(max_iter=200)
-        with warnings.catch_warnings(), _threads().limit(limits=1, user_api="blas"):  # more would only wait
+        with warnings.catch_warnings(), one_blas_thread():  # more would only wait
             warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of a probe do not matter
             warnings.filterwarnings("ignore", "The number of unique classes")  # as many as shots, with one shot
             self._model.fit(self._scale(features), labels)
@@ -171,11 +170,6 @@ class _Classifier:
     def _scale(self, features: Doubles) -> Doubles:
         scaled: Doubles = (features - self._mean) / self._spread
         return scaled
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()  # looks for libraries, which takes longer than a small fit
 
 
 def _fit(features: Doubles, labels: Ints) -> _Classifier:

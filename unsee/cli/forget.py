@@ -53,6 +53,13 @@ if TYPE_CHECKING:
 )
 @click.option("--iterations", type=int, show_default="by preset", help="Generations of the search.")
 @click.option("--budget", type=int, show_default="no limit", help="Most candidates (prompts) to try.")
+@click.option(
+    "--image-queries",
+    type=int,
+    show_default="for guided a fortieth of what lcs takes; for others no limit",
+    help="Most image queries: one image scored under one prompt.",
+)
+@shared("price")
 @click.option("--seed", default=0, help="Seed of the split, the projection and the search.")
 @click.option(
     "--out",
@@ -75,6 +82,8 @@ def forget(
     shots: int | None,
     iterations: int | None,
     budget: int | None,
+    image_queries: int | None,
+    price: float | None,
     seed: int,
     out: Path | None,
     overwrite: bool,
@@ -117,6 +126,7 @@ def forget(
         "shots": shots,
         "iterations": iterations,
         "budget": budget,
+        "image_queries": image_queries,
         "skip_bad_images": skip_bad_images,
     }
     settings = join_settings(pairs, own)
@@ -131,18 +141,21 @@ def forget(
         task = make_task(loaded, images, wanted, method, preset, seed, settings)
         check_free(out, overwrite)  # when nothing else is wrong: a typo is not hidden by a taken folder
         test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
-        console.say(forecast([task]).sentence())
+        console.say(forecast([task]).sentence(price))
         with console.tuning() as watch:
             run = start_run(task, out, test, overwrite=overwrite, watch=watch, callbacks=told, say=console.say)
-    show_run(run, out, console)
+    show_run(run, out, console, price)
 
 
-def show_run(run: TunedRun, out: Path, console: Console) -> None:
-    """Prints what a run ends with."""
+def show_run(run: TunedRun, out: Path, console: Console, price: float | None = None) -> None:
+    """Prints what a run ends with; price is that of 1,000 image queries."""
     from unsee.cli.scores import result_parts
     from unsee.runs.folder import read_result
 
     for error in run.task.split.skipped:
         console.say(f"skipped: {error}")
     result = read_result(out)
+    if price is not None:
+        spent = result.ledger.image_queries
+        console.say(f"spent: {spent:,} image queries, {price * spent / 1000:,.2f} at {price:g} per 1,000")
     console.show(result.model_dump(mode="json") | {"run": str(out)}, result_parts(result, out, len(run.task.data.test)))

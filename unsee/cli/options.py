@@ -79,6 +79,12 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         type=Name(PRESETS),
         help="Default sizes: tuned for the model's width, or as the paper states them.",
     ),
+    "price": click.option(
+        "--price",
+        type=click.FloatRange(min=0),
+        show_default="none",
+        help="Price of 1,000 image queries; forecast and bill are then given in money too.",
+    ),
     "data_dir": click.option(
         "--data-dir",
         envvar="UNSEE_DATA",

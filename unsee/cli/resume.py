@@ -20,11 +20,16 @@ from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
 @click.option(
     "--iterations", type=int, show_default="as before", help="New number of generations, those so far included."
 )
-@shared("track", "moved_model", "moved_data", *MODEL_OPTIONS)
+@click.option(
+    "--image-queries", type=int, show_default="as before", help="New limit on image queries, those so far included."
+)
+@shared("price", "track", "moved_model", "moved_data", *MODEL_OPTIONS)
 def resume(
     run: Path,
     budget: int | None,
     iterations: int | None,
+    image_queries: int | None,
+    price: float | None,
     trackers: Sequence[str],
     model: str | None,
     data: str | None,
@@ -60,5 +65,6 @@ def resume(
                 say=console.say,
                 budget=budget,
                 iterations=iterations,
+                image_queries=image_queries,
             )
-    show_run(tuner.run_, run, console)
+    show_run(tuner.run_, run, console, price)

@@ -74,4 +74,5 @@ def runs_parts(found: Sequence[ListedRun]) -> list[Part]:
 def _state(run: ListedRun) -> str:
     if run.state in ("finished", "damaged"):
         return run.state
-    return f"{run.state} at generation {run.generation} of {run.generations}"
+    of = "" if run.generations is None else f" of {run.generations}"
+    return f"{run.state} at generation {run.generation}{of}"

@@ -129,7 +129,9 @@ class AnswerModel:
     def _add(self, z: Doubles, tables: Floats, asked: Asked) -> None:
         self._pad()
         if self._fits:
-            self._precision = _with(self._precision, self._kernel(self._z, z), self._kernel(z, z) + NUGGET * np.eye(len(z)))
+            self._precision = _with(
+                self._precision, self._kernel(self._z, z), self._kernel(z, z) + NUGGET * np.eye(len(z))
+            )
         self._z = np.concatenate([self._z, z])
         self._tables = np.concatenate([self._tables, tables.reshape(len(z), -1)])
         self._asked.append(asked)

@@ -28,7 +28,7 @@ from unsee.methods.task import Task
 from unsee.models.black_box import BlackBox, safe_log
 from unsee.seeds import stream
 from unsee.settings import CMA_KINDS, Settings
-from unsee.types import Floats, Ints
+from unsee.types import Floats, Ints, Mask
 
 if TYPE_CHECKING:
     from unsee.methods.learners import Learner
@@ -130,6 +130,28 @@ def _random(parts: SearchParts) -> Search:
     return RandomSearch(parts.dim, parts.streams[0], population=s.population, sigma0=s.sigma0)
 
 
+def _guided(parts: SearchParts) -> Search:
+    from unsee.methods.guided import GuidedSearch  # imports SciPy
+
+    task, (train, valid) = parts.task, parts.task.split_rows
+    labels = task.data.train.labels[np.concatenate([train, valid])]
+    target = target_weights(labels[: len(train)], task.forget, task.settings, parts.goal().target)
+    # Answers that are cut or rounded are not linear in an image's features: all images are asked then.
+    whole = getattr(task.model, "answers", "all") != "all"
+    population = task.settings.population
+    return GuidedSearch(parts.dim, parts.streams[0], target, labels, task.forget, population=population, whole=whole)
+
+
+def target_weights(labels: Ints, forget: Mask, settings: Settings, target: Floats | None = None) -> Floats:
+    """Weights of log-confidences (n, C) whose negative sum is the loss: a cross-entropy, for goals that are one."""
+    gone, weights = forget[labels], np.zeros((len(labels), len(forget)), dtype=np.float32)
+    kept = np.flatnonzero(~gone)
+    weights[kept, labels[kept]] = settings.memorize_weight / max(1, len(kept))
+    flat = np.full((len(labels), len(forget)), 1 / len(forget)) if target is None else target
+    weights[gone] = settings.forget_weight * flat[gone] / max(1, gone.sum())
+    return weights
+
+
 def _differences(parts: SearchParts) -> Search:
     s = parts.task.settings
     return ForwardDifferences(
@@ -155,6 +177,7 @@ def _gradient(parts: SearchParts) -> Search:
 SEARCHES: Mapping[str, Callable[[SearchParts], Search]] = {
     **dict.fromkeys(CMA_KINDS, _cma),
     "random": _random,
+    "guided": _guided,
     "differences": _differences,
     "two-sided": _two_sided,
     "gradient": _gradient,

@@ -12,7 +12,6 @@ pycma 4.5 has another rule and other constants, so those of 3.3 are written out 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import cma
@@ -21,9 +20,9 @@ from cma.evolution_strategy import TPA_dimension
 from cma.restricted_gaussian_sampler import GaussVkDSampler
 from cma.sigma_adaptation import CMAAdaptSigmaCSA, CMAAdaptSigmaTPA
 from cma.utilities.math import MathHelperFunctions
-from threadpoolctl import ThreadpoolController
 
 from unsee.errors import InputError, unknown
+from unsee.methods.blas import one_blas_thread
 from unsee.types import Doubles, Floats
 
 
@@ -52,7 +51,7 @@ class BlockSearch:
         if not sigma0 > 0:
             raise InputError(f"sigma0 must be above 0, not {sigma0}")
         self._cuts = np.cumsum(blocks)[:-1]
-        with _one_blas_thread():
+        with one_blas_thread():
             self._parts = [
                 cma.CMAEvolutionStrategy(
                     np.zeros(size), sigma0, STEP_SIZES[step_size](size) | _options(kind, size, population, rng, rank)
@@ -62,13 +61,13 @@ class BlockSearch:
 
     def ask(self) -> Doubles:
         """The next candidates, (population, dim)."""
-        with _one_blas_thread():
+        with one_blas_thread():
             return np.concatenate([np.asarray(part.ask()) for part in self._parts], axis=1)
 
     def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
         """Learn from the losses (population,) of the candidates last asked for."""
         values = [float(loss) for loss in losses]
-        with _one_blas_thread():
+        with one_blas_thread():
             for part, block in zip(self._parts, np.split(z, self._cuts, axis=1), strict=True):
                 part.tell(list(block), values)
 
@@ -178,13 +177,3 @@ KINDS: dict[str, Callable[[dict[str, Any], int, Randn, int | None], dict[str, An
     "separable": _separable,
     "vkd": _vkd,
 }
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def _one_blas_thread() -> Any:
-    """Small matrices: with all threads the searches of a CIFAR-100 run are ten times slower."""
-    return _controller().limit(limits=1, user_api="blas")

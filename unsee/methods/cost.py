@@ -29,6 +29,8 @@ def planned_cost(task: Task) -> Cost:
         once = len(task.split.valid)
         return Cost(0, once + (once if settings.method in NULL_SPACES else 0), once)
     plain = 0 if METHODS[settings.method].trains_weights else sum(map(len, task.asked_rows))
+    if settings.search == "guided":
+        return _guided_cost(task, plain)
     if task.blind:
         return Cost(limit, plain + valid, plain)  # the chosen prompt is validated, for the record
     generations = settings.generations
@@ -36,6 +38,21 @@ def planned_cost(task: Task) -> Cost:
     rule = settings.validate
     times = validated[rule] if rule in validated else -(-limit // int(rule))
     return Cost(limit, plain + train * limit + valid * times, plain, _views(task, generations))
+
+
+def _guided_cost(task: Task, plain: int) -> Cost:
+    """What a guided search asks at most, and about how many candidates: the number of images they need is found out."""
+    from unsee.methods.guided import expected_cost  # imports SciPy
+
+    s, images = task.settings, sum(map(len, task.split_rows))
+    generations, candidates, queries = 0, 0, plain
+    while generations < s.iterations:
+        count, each = expected_cost(generations, images, s.population)
+        over = s.image_queries is not None and queries + count * each > s.image_queries
+        if over or (s.budget is not None and candidates + count > s.budget):
+            break
+        generations, candidates, queries = generations + 1, candidates + count, queries + count * each
+    return Cost(candidates, queries if s.image_queries is None else s.image_queries, plain)
 
 
 def _views(task: Task, generations: int) -> int:

@@ -33,9 +33,11 @@ class Forecast:
     untimed: int  # runs that `seconds` leaves out, as the model is not in this process
     sizes: str = ""  # of the prompt and where they come from, if all runs have the same
 
-    def sentence(self) -> str:
-        """For a person."""
+    def sentence(self, price: float | None = None) -> str:
+        """For a person. price: of 1,000 image queries."""
         parts = [f"{self.candidates:,} candidates", f"{self.image_queries:,} image queries"]
+        if price is not None:
+            parts.append(f"{price * self.image_queries / 1000:,.2f} at {price:g} per 1,000")
         if self.runs > 1:
             parts.insert(0, f"{self.runs} runs")
         if self.untimed < self.runs:

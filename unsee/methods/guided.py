@@ -9,12 +9,11 @@ those answers are true, and only they decide which prompt is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from unsee.answers.metrics import scores
 from unsee.methods.answer_model import AnswerModel
+from unsee.methods.blas import one_blas_thread
 from unsee.types import Doubles, Floats, Ints, Mask
 
 START = 20  # first candidates, drawn from N(0, I) and asked about all images
@@ -22,6 +21,7 @@ STEPS = 60  # of the descent on predicted losses
 FIRST_RADIUS, WIDEST, NARROWEST, AGAIN = 0.5, 4.0, 0.08, 0.4  # of the trust region, in units of sqrt(dim)
 WIDER, NARROWER = 1.3, 0.7  # what a good step makes of it, and one that gains nothing
 FIRST_SPREAD, LEAST_SPREAD, SPREAD_AGAIN, CALMER = 0.5, 0.1, 0.3, 0.95  # of candidates around the predicted optimum
+FEWEST = 16  # images that a candidate is asked about at first
 MOST = 0.7  # share of the images beyond which all are asked
 MORE = 1.25  # times as many images are asked after a check that found nothing better
 CHECKED = 2  # candidates asked about all images at once
@@ -42,18 +42,21 @@ class GuidedSearch:
         forget: Mask,
         *,
         population: int = 10,
-        few: Callable[[AnswerModel], int],
+        whole: bool = False,
     ) -> None:
-        """target (t, C): weights of the log-confidences of the images to tune on, which come first in labels (n,)."""
+        """target (t, C): weights of the log-confidences of the images to tune on, which come first in labels (n,).
+
+        whole: ask about all images always.
+        """
         self._dim, self._rng, self._population = dim, rng, population
-        self._target, self._labels, self._forget, self._few = target, labels, forget, few
+        self._target, self._labels, self._forget = target, labels, forget
         self._model = AnswerModel(dim, len(labels), len(forget), rng)
         self._unit = np.sqrt(dim)
         self._radius, self._spread = FIRST_RADIUS * self._unit, FIRST_SPREAD
         self._best, self._loss, self._predicted = np.zeros(dim), np.inf, np.inf
-        self._truly_best, self._true = self._best, np.inf  # of the candidates that were asked about all images
+        self._true = np.inf  # the least loss of those asked about all images
         self._chosen: Ints | None = None  # the few images
-        self._count = 0.0  # how many they are
+        self._count = np.inf if whole else float(FEWEST)  # how many they are
         self._since = 0  # generations since candidates were last checked
         self._checked: set[bytes] = set()
         self.rows: Ints | None = None
@@ -64,10 +67,10 @@ class GuidedSearch:
         if not self._checked:
             self.rows = None
             return self._rng.standard_normal((START, self._dim)).astype(np.float32).astype(np.float64)
-        if self._chosen is not None and self._since >= self._cycle:
+        self.rows = self._chosen
+        if self.rows is not None and self._since >= cycle_of(len(self._labels), len(self.rows), self._population):
             self.rows = None
             return self._promising()
-        self.rows = self._chosen
         return self._propose()
 
     def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
@@ -76,24 +79,23 @@ class GuidedSearch:
             raise ValueError("this search learns from answers")
         centred = as_kept(answers)
         centred -= centred.mean(axis=2, keepdims=True)
-        if self.rows is None:
-            self._model.add_whole(z, centred)
-            self._checked |= {each.tobytes() for each in z}
-            self.losses = losses
-        else:
-            self.losses = self._losses(self._model.add_some(z, self.rows, centred))
-        self._move(z)
-
-    @property
-    def _cycle(self) -> int:
-        """Generations between two checks, so that these cost the share that they may."""
-        few = len(self._labels) if self._chosen is None else len(self._chosen)
-        return max(1, round(CHECKED * len(self._labels) / (CHECKS * self._population * few)))
+        with one_blas_thread():
+            if self.rows is None:
+                self._model.add_whole(z, centred)
+                self._checked |= {each.tobytes() for each in z}
+                self.losses = losses
+            else:
+                self.losses = self._losses(self._model.add_some(z, self.rows, centred))
+            if self.rows is None and (len(self._checked) == len(z) or self._chosen is not None):
+                self._check(z)
+            else:
+                self._move(z)
 
     def _propose(self) -> Doubles:
         """Candidates on the way to the predicted optimum, and around it."""
-        self._model.fit()
-        found, self._predicted = self._model.descend(self._best, self._radius, self._target, STEPS)
+        with one_blas_thread():
+            self._model.fit()
+            found, self._predicted = self._model.descend(self._best, self._radius, self._target, STEPS)
         on_the_way = self._population // 2
         shares = np.linspace(0.3, 1.2, on_the_way)[:, None]
         noise = self._spread * self._rng.standard_normal((self._population, self._dim))
@@ -102,36 +104,33 @@ class GuidedSearch:
         return z.astype(np.float32).astype(np.float64)
 
     def _promising(self) -> Doubles:
-        """Candidates not yet asked about all images: of the least loss, and of the highest H, as inferred now."""
+        """Candidates not yet asked about all images: the best so far, and the one of the highest H, as inferred now."""
         z, tables = self._model.tables()
         new = [i for i in range(len(z)) if z[i].tobytes() not in self._checked]
         answers = self._model.map.basis.astype(np.float32) @ tables[new]
         losses = self._losses(answers)
         merits = [scores(table.argmax(axis=1), self._labels, self._forget).h for table in answers]
-        first = int(losses.argmin())
+        first = next((i for i, row in enumerate(new) if (z[row] == self._best).all()), int(losses.argmin()))
         second = max((i for i in range(len(new)) if i != first), key=lambda i: (merits[i], -losses[i]))
         return z[[new[first], new[second]]]
 
+    def _check(self, z: Doubles) -> None:
+        """Takes the true losses of candidates that were asked about all images."""
+        self._since = 0
+        for one, loss in zip(z, self.losses.tolist(), strict=True):
+            if loss < self._loss or (one == self._best).all():
+                self._loss, self._best = loss, one
+        least = float(self.losses.min())
+        if least > self._true - GAIN:  # what is inferred is not true enough to go on by
+            self._count *= MORE
+        self._true = min(self._true, least)
+        self._choose()
+
     def _move(self, z: Doubles) -> None:
         """Takes the best of these candidates, and widens or narrows the region that is searched."""
-        best = int(self.losses.argmin())
-        if self.rows is None and self._chosen is not None:  # checked: from here on, true losses count
-            self._since = 0
-            if self.losses[best] < self._true - GAIN:
-                self._true, self._truly_best = float(self.losses[best]), z[best]
-            else:  # what was inferred is not true enough to go on by
-                self._count *= MORE
-            self._choose()
-            self._loss, self._best = self._true, self._truly_best
-            return
-        before, planned = self._loss, self._loss - self._predicted
+        before, planned, best = self._loss, self._loss - self._predicted, int(self.losses.argmin())
         if self.losses[best] < self._loss:
             self._loss, self._best = float(self.losses[best]), z[best]
-        if not np.isfinite(before):  # the first candidates
-            self._true, self._truly_best = self._loss, self._best
-            self._count = float(self._few(self._model))
-            self._choose()
-            return
         self._since += 1
         if before - self._loss > GAIN:
             if before - self._loss > TRUSTED * planned:
@@ -144,8 +143,8 @@ class GuidedSearch:
 
     def _choose(self) -> None:
         """Chooses the few images; None of them where that would be nearly all."""
-        count = round(self._count)
-        self._chosen = None if count > MOST * len(self._labels) else self._model.map.choose(count)
+        many = self._count > MOST * len(self._labels)
+        self._chosen = None if many else self._model.map.choose(round(self._count))
 
     def _losses(self, answers: Floats) -> Doubles:
         """Losses of centred log-confidences (b, n, C). -> (b,)."""
@@ -154,6 +153,21 @@ class GuidedSearch:
         log_p = x - np.log(np.exp(x).sum(axis=2, keepdims=True))
         found: Doubles = -np.einsum("btc,tc->b", log_p, self._target)
         return found
+
+
+def expected_cost(generation: int, images: int, population: int) -> tuple[int, int]:
+    """Candidates of a generation (from 0), and the images each is asked about, if few images say enough."""
+    if generation == 0:
+        return START, images
+    if MOST * images < FEWEST:
+        return population, images
+    cycle = cycle_of(images, FEWEST, population)
+    return (CHECKED, images) if generation % (cycle + 1) == 0 else (population, FEWEST)
+
+
+def cycle_of(images: int, few: int, population: int) -> int:
+    """Generations between two checks, so that these cost the share that they may."""
+    return max(1, round(CHECKED * images / (CHECKS * population * few)))
 
 
 def as_kept(answers: Floats) -> Floats:

@@ -53,15 +53,9 @@ class ImageMap:
         order = qr(weighted.T, mode="r", pivoting=True)[1]
         return np.sort(order[:count]).astype(np.int64)
 
-    def dimensions(self, share: float) -> int:
-        """In how many dimensions this share of the answers' variance lies."""
-        sizes = np.sort(np.linalg.eigvalsh(self._covariance))[::-1]
-        return 1 + int(np.searchsorted(np.cumsum(sizes), share * sizes.sum()))
-
     def gain(self, rows: Ints) -> Doubles:
         """What an error of 1 in the answers to these images says of the coefficients. -> (r, m)."""
         seen = self.basis[rows] @ self._covariance  # (m, r)
         variance = seen @ self.basis[rows].T
         variance[np.diag_indices(len(rows))] += self.noise + JITTER * np.trace(variance) / len(rows)
-        found: Doubles = np.linalg.solve(variance, seen).T
-        return found
+        return np.asarray(np.linalg.solve(variance, seen).T, dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from unsee.errors import RunError
@@ -12,7 +13,7 @@ from unsee.methods.objective import Objective
 from unsee.methods.pareto import flattest, pick
 from unsee.methods.recorder import Recorder
 from unsee.methods.replay import replay
-from unsee.methods.search import Search, Stalls, Stateful
+from unsee.methods.search import AsksSome, Search, Stalls, Stateful
 from unsee.methods.task import Task
 from unsee.types import Candidate, Floats, State
 
@@ -32,9 +33,14 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     recorder.start()
     while not recorder.done and not _stalled(task, search):
         z = search.ask()  # (b, dim)
+        rows = search.rows if isinstance(search, AsksSome) else None  # None: all images
+        if not recorder.has_room_for(len(z), objective.cost(len(z), rows)):
+            break
         contexts = parametrization.contexts(z)  # (b, m, D)
-        found = objective.evaluate(contexts)  # answers (b, n, C), losses (b,)
+        found = objective.evaluate(contexts, rows)  # answers (b, n, C), losses (b,)
         search.tell(z, found.losses, found.answers)
+        if isinstance(search, AsksSome):
+            found = replace(found, losses=search.losses, kept=True)
         recorder.record(found, contexts, z, _state_of(search))
     recorder.say_what_is_left()
     s = task.settings

@@ -10,12 +10,12 @@ import numpy as np
 
 from unsee.answers.metrics import entropy, scores, top_classes
 from unsee.errors import ModelError
-from unsee.methods.asked import AskedImages
+from unsee.methods.asked import AskedImages, bind_images
 from unsee.methods.best import Evaluated
 from unsee.methods.losses import Goal, embedding_loss, forgetting_loss
 from unsee.methods.shot_batches import ShotBatches
 from unsee.methods.task import Task
-from unsee.models.black_box import Metered
+from unsee.models.black_box import Metered, Selects
 from unsee.types import Doubles, Floats, Ints, Scores, TradeOff
 
 if TYPE_CHECKING:
@@ -81,6 +81,16 @@ class Objective:
             valid[i], trade_offs[i] = self._judge(top, flat, labels, None if task.asks_once else contexts[i])
         return Evaluated(losses, valid, trade_offs, log_p if len(log_p) == len(contexts) else None)
 
+    def cost(self, candidates: int, rows: Ints | None = None) -> int:
+        """Image queries that so many candidates take, validation included; also the last one, of a choice by loss."""
+        if rows is not None:
+            return candidates * len(rows)
+        task, valid = self._task, len(self._valid_labels)
+        if task.asks_once:
+            return candidates * len(task.asked_rows[0])
+        validated = 1 if self._settings.validate == "loss" else len(self._due(np.zeros(candidates)))
+        return (0 if task.blind else candidates * task.images_per_candidate) + validated * valid
+
     def validate(self, contexts: Floats) -> Scores:
         """Validation scores of one prompt (m, D)."""
         log_p = self._asked[-1].log_confidences(contexts[None])[0, -len(self._valid_labels) :]
@@ -98,7 +108,12 @@ class Objective:
     def _some(self, rows: Ints) -> Metered:
         """Some of the images; the last choice is kept, as it serves several generations."""
         if self._last is None or not np.array_equal(self._last[0], rows):
-            self._last = rows, Metered(self._asked[0].bound.select(rows), self._ledger)
+            bound, task = self._asked[0].bound, self._task
+            if isinstance(bound.bound, Selects):
+                some = bound.select(rows)
+            else:
+                some = bind_images(task, task.data.train.subset(task.asked_rows[0][rows]))
+            self._last = rows, Metered(some, self._ledger)
         return self._last[1]
 
     def _batch_of_this_step(self, batches: ShotBatches) -> Metered:

@@ -37,6 +37,7 @@ _NARROW_MANY = {"contexts": 16, "shared": 80, "own": 120, "dim": 125}
 SERVE = "mask-top-digit"  # leaked least at equal H on held-out photos: docs/audit.md
 PRESETS = ("tuned", "paper")
 POPULATION = 20
+SAVING = 40  # a guided search is given this part of the image queries that the paper's search has
 IMAGE_SIZE = 224  # what the authors' loaders resize every image to
 
 
@@ -74,7 +75,7 @@ def resolve(
         merged |= METHODS[method].paper
     if not METHODS[method].own_schedule and not {"iterations", "population"} & set(wanted):
         merged |= _as_many_candidates(sizes["iterations"] * POPULATION, merged.get("population", POPULATION))
-    if preset == "tuned" and METHODS[method].tunes_prompt and merged.get("merit", "h") == "h":
+    if preset == "tuned" and METHODS[method].tunes_prompt and merged.get("merit", "h") != "acc_mem":
         merged["serve"] = SERVE
     merged |= wanted
     if METHODS[method].epochs and merged.get("batch", 0) and "iterations" not in wanted:
@@ -85,6 +86,11 @@ def resolve(
         if METHODS[method].sees == "nothing":
             merged.setdefault("image_size", IMAGE_SIZE)
     return check_settings(merged)
+
+
+def reference_candidates(data: str, classes: int) -> int:
+    """How many candidates the paper's search tries on such data, each of them on all images."""
+    return _paper_sizes(data, classes, 1)["iterations"] * POPULATION
 
 
 def sizes_in_words(settings: Settings, width: int, classes: int) -> str:

@@ -80,6 +80,7 @@ class Recorder:
     ) -> None:
         self.settings = settings
         self.changed = changed
+        self.finished = False  # whether no further generation fits the budgets
         self.state: Mapping[str, Any] = {}  # of a search or trainer that is not replayed, where there is no journal
         self._journal, self._watch, self._say = journal, watch, say
         self._warnings = Warnings([], [])
@@ -99,7 +100,15 @@ class Recorder:
 
     @property
     def done(self) -> bool:
-        return self.ledger.generations >= self.settings.generations
+        return self.finished or self.ledger.generations >= self.settings.generations
+
+    def has_room_for(self, candidates: int, image_queries: int) -> bool:
+        """Whether a generation of so many candidates fits what is left of the budgets; if not, the run is done."""
+        s, spent = self.settings, self.ledger
+        room = s.budget is None or spent.candidates + candidates <= s.budget
+        room = room and (s.image_queries is None or spent.image_queries + image_queries <= s.image_queries)
+        self.finished = not room
+        return room
 
     @property
     def seconds(self) -> float:
@@ -138,7 +147,8 @@ class Recorder:
             if self.ledger.generations >= s.iterations:
                 self.say(f"nothing is left to do: all {s.iterations} iterations are done; --iterations allows more")
             else:
-                self.say("nothing is left to do: another generation does not fit the budget; --budget allows more")
+                more = "--budget" if s.image_queries is None else "--image-queries"
+                self.say(f"nothing is left to do: another generation does not fit the budget; {more} allows more")
         elif self.changed:
             self.warn(f"continued with other versions ({self.changed}): from here on numbers may differ a little")
 
@@ -180,13 +190,14 @@ class Recorder:
             entered=entered,
             z_sum=None if z is None else sum_of(z),
             best=None if chosen is None or contexts is None else self.best.kept,
+            answers=evaluated.answers.astype(np.float16) if evaluated.kept and evaluated.answers is not None else None,
         )
 
     def append(self, generation: Generation, state: Mapping[str, Any] | None = None) -> None:
         """Writes a generation down; `state` is what is needed to continue, where the losses are not enough."""
         facts, seconds, said = self.ledger.as_dict(), self._clock.seconds, self._warnings.take()
         generation = replace(generation, ledger=facts, seconds=seconds, warnings=said)
-        self.history.append(generation)
+        self.history.append(replace(generation, answers=None) if self._journal is not None else generation)
         if self._journal is not None:
             self._journal.append(generation, state)
         elif state:  # kept for a run that is saved later; copies, as a trainer's arrays change under it
@@ -202,6 +213,10 @@ class Recorder:
     def say_what_is_left(self) -> None:
         """Says what is left of a budget that ends inside a generation."""
         s = self.settings
+        if s.image_queries is not None and self.finished:
+            left = s.image_queries - self.ledger.image_queries
+            self.say(f"{left:,} image queries of {s.image_queries:,} are left: the next generation takes more")
+            return
         left = 0 if s.budget is None else s.budget - self.ledger.candidates
         if 0 < left < s.population and self.ledger.generations < s.iterations:
             self.say(f"{left} candidates of the budget are left: a generation takes {s.population}")

@@ -66,6 +66,11 @@ METHODS: dict[str, Method] = {
         "class embeddings",
         own_schedule=True,
     ),
+    "guided": Method(
+        "LCS's prompts, found by a model of the answers with a fortieth of the image queries (not in the paper)",
+        {"parametrization": "shared", "search": "guided", "population": 10, "iterations": 100_000, "merit": "h-all"},
+        own_schedule=True,
+    ),
     "lcs": Method("Latent Context Sharing, the paper's method", {"parametrization": "shared"}),
     "independent": Method("its ablation without a shared part (w/o LCS)", {"parametrization": "independent"}),
     "bbt": Method("Black-Box Tuning", {"parametrization": "bbt"}),

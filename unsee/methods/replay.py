@@ -1,8 +1,8 @@
 """Brings a fresh search to where a run's history ends, without asking the model.
 
-A search is a function of its seed and of the losses it was told, so it is told them again, and must propose the
-candidates that the run had. It does if nothing has changed: the same code, pycma and NumPy, on the same kind of
-processor. Each generation's record has one number to check this by: the sum of all entries of z, weighted by cosines.
+A search is a function of its seed and of the losses (or answers) it was told, so it is told them again, and must
+propose the candidates that the run had. It does if nothing has changed: the same code, pycma and NumPy, on the same
+kind of processor. Each generation's record has one number to check this by: the sum of all entries of z, weighted by cosines.
 It is compared to nine digits, not bit by bit. Another processor may round the last bits otherwise; candidates that
 agree to nine digits are the same prompts, so a run may be moved to another machine, though from there on its bits may
 differ. Where a difference grows (CMA-ES turns its axes by eigenvectors, which rounding can turn completely), the check
@@ -42,4 +42,5 @@ def replay(search: Search, history: Iterable[Generation], changed: str = "") -> 
                 f"the run cannot be continued here: its search, replayed, proposes other candidates in generation "
                 f"{generation.number} than the run had ({why}). Resume it where it was made, or start a new run"
             )
-        search.tell(z, generation.losses)
+        answers = None if generation.answers is None else generation.answers.astype(np.float32)
+        search.tell(z, generation.losses, answers)

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from unsee.types import Doubles, Floats, State
+from unsee.types import Doubles, Floats, Ints, State
 
 
 class Search(Protocol):
@@ -18,8 +18,17 @@ class Search(Protocol):
     def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
         """Learns from the losses (b,) of these candidates; lower is better.
 
-        answers (b, n, C) are the log-confidences behind them; None in a replay, and where they are too large to keep.
+        answers (b, n, C) are the log-confidences behind them. They are None where they are too large to keep, and in
+        a replay of a search that does not learn from them.
         """
+
+
+@runtime_checkable
+class AsksSome(Protocol):
+    """A search that learns from answers, and may ask about some of the images only."""
+
+    rows: Ints | None  # those of the images that the candidates of the last `ask` are about; None: all
+    losses: Doubles  # of the last candidates, after `tell`: inferred where not all images were asked
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from unsee.data.data_set import Data
 from unsee.data.images import Images
 from unsee.data.splits import Split, few_shot_split, largest_shots
 from unsee.errors import InputError
-from unsee.methods.presets import resolve
+from unsee.methods.presets import SAVING, reference_candidates, resolve
 from unsee.methods.registry import METHODS
 from unsee.models.black_box import BlackBox
 from unsee.settings import Settings, Value, check_settings
@@ -125,15 +125,21 @@ def make_task(
     settings = resolve_settings(model, data, method, preset, seed, given, int(mask.sum()))
     split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
     task = Task(settings, model, data, mask, split)
+    if settings.search == "guided" and not {"iterations", "budget", "image_queries"} & {
+        k for k, v in given.items() if v
+    }:
+        images = len(split.train) + len(split.valid)
+        limit = reference_candidates(data.name, len(data.class_names)) * images // SAVING
+        task = replace(task, settings=check_settings({**settings.as_dict(), "image_queries": limit}))
     return replace(task, settings=_settings_to_choose_by(task))
 
 
 def _settings_to_choose_by(task: Task) -> Settings:
     """The settings, with the choice by loss where no image of a forgotten class is there: H is then 0 for all."""
     s = task.settings
-    if METHODS[s.method].untuned or s.merit != "h" or not task.none_seen:
+    if METHODS[s.method].untuned or s.merit == "acc_mem" or not task.none_seen:
         return s
-    if s.embedding_weight == 0 or s.search == "gradient" or METHODS[s.method].trains_weights:
+    if s.embedding_weight == 0 or s.search in ("gradient", "guided") or METHODS[s.method].trains_weights:
         raise InputError(
             f"with_images={s.with_images:g} leaves no image of a forgotten class to learn from, and {s.method} has "
             "no loss on class embeddings: use c-emb or lcs+c-emb, or a larger with_images"

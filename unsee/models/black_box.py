@@ -89,16 +89,23 @@ class PlacesNames(Protocol):
 
 
 @runtime_checkable
-class Rebinds(Protocol):
+class Selects(Protocol):
+    """A bound model that can be asked about some of its images."""
+
+    def confidences(self, contexts: Floats) -> Floats: ...
+    def select(self, rows: Ints) -> Selects:
+        """Bound to these of its images alone."""
+
+
+@runtime_checkable
+class Rebinds(Selects, Protocol):
     """A bound model that keeps its class names for other images, or for some of its own."""
 
     images_encoded: int
     images_from_cache: int
 
-    def confidences(self, contexts: Floats) -> Floats: ...
     def other_images(self, images: Images) -> Rebinds: ...
-    def select(self, rows: Ints) -> Rebinds:
-        """Bound to these of its images alone."""
+    def select(self, rows: Ints) -> Rebinds: ...
 
 
 @runtime_checkable
@@ -148,8 +155,8 @@ class BoundImages:
         return replace(self, bound=self.bound.at(position))
 
     def select(self, rows: Ints) -> BoundImages:
-        """Some of the images; the model must be one that keeps its class names."""
-        if not isinstance(self.bound, Rebinds):
+        """Some of the images; the model must be one that can be asked about some."""
+        if not isinstance(self.bound, Selects):
             raise InputError("this model is bound to its images for good")
         return replace(self, images=self.images.subset(rows), bound=self.bound.select(rows))
 

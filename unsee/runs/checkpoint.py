@@ -5,6 +5,9 @@ contexts of the one that became the best, and one number that tells the generati
 is a function of its seed and the losses told, these lines are enough: `resume` tells a fresh search the same losses and
 checks that it proposes the same candidates. There is nothing to unpickle.
 
+A search that learns from answers needs them as well: they are in `replies.bin`, one generation behind the other, as
+float16, little-endian.
+
 A descent or a trainer is not such a function. Where it was after a generation is in `checkpoint.safetensors`, with
 the generation's number; later lines of `checkpoint.jsonl` are dropped, and their generations done again.
 """
@@ -12,6 +15,7 @@ the generation's number; later lines of `checkpoint.jsonl` are dropped, and thei
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +30,7 @@ from unsee.files import write_with
 from unsee.runs.records import CheckpointLine
 from unsee.types import Floats, Generation
 
-CHECKPOINT, STATE = "checkpoint.jsonl", "checkpoint.safetensors"
+CHECKPOINT, STATE, REPLIES = "checkpoint.jsonl", "checkpoint.safetensors", "replies.bin"
 
 
 def checkpoint_line(generation: Generation) -> bytes:
@@ -44,6 +48,7 @@ def checkpoint_line(generation: Generation) -> bytes:
         best=None if best is None else encode_contexts(best),
         shape=None if best is None else (best.shape[0], best.shape[1]),
         entered=len(generation.entered),
+        answers=None if generation.answers is None else generation.answers.shape,
         warnings=generation.warnings,
     ).model_dump_json()
     return f"{zlib.crc32(body.encode()):08x} {body}\n".encode()
@@ -58,6 +63,8 @@ def read_history(path: Path) -> tuple[list[Generation], list[int | None]]:
     history: list[Generation] = []
     entered: list[int | None] = []
     lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    replies = path.with_name(REPLIES).read_bytes() if path.with_name(REPLIES).is_file() else b""
+    read = 0
     last = max((i for i, line in enumerate(lines) if line), default=-1)
     for i, line in enumerate(lines[: last + 1]):
         found = _parse(line)
@@ -69,8 +76,12 @@ def read_history(path: Path) -> tuple[list[Generation], list[int | None]]:
             break
         if found.generation != len(history) + 1:
             raise RunError(f"{path}: line {i + 1} is generation {found.generation}, not {len(history) + 1}")
-        history.append(_generation(found))
+        size = 0 if found.answers is None else 2 * math.prod(found.answers)
+        if read + size > len(replies):  # a power cut took answers that this line counts: they are asked again
+            break
+        history.append(_generation(found, replies[read : read + size]))
         entered.append(found.entered)
+        read += size
     return history, entered
 
 
@@ -134,7 +145,12 @@ def _parse(line: bytes) -> CheckpointLine | None:
         return None
 
 
-def _generation(found: CheckpointLine) -> Generation:
+def reply_bytes(generation: Generation) -> bytes:
+    """The answers of a generation as `replies.bin` has them."""
+    return b"" if generation.answers is None else np.ascontiguousarray(generation.answers, dtype="<f2").tobytes()
+
+
+def _generation(found: CheckpointLine, replies: bytes) -> Generation:
     stored = found.best is not None and found.shape is not None
     return Generation(
         number=found.generation,
@@ -147,4 +163,5 @@ def _generation(found: CheckpointLine) -> Generation:
         z_sum=found.z_sum,
         best=decode_contexts(found.best, found.shape) if stored else None,  # type: ignore[arg-type]
         warnings=found.warnings,
+        answers=None if found.answers is None else np.frombuffer(replies, dtype="<f2").reshape(found.answers),
     )

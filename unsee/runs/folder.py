@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from safetensors.numpy import load, save
 from unsee.errors import RunError, RunInUse, WriteError
 from unsee.files import append, json_bytes, leftovers, publish, remove_files, stage, sync, write_bytes
 from unsee.runs import checkpoint
-from unsee.runs.checkpoint import CHECKPOINT, STATE
+from unsee.runs.checkpoint import CHECKPOINT, REPLIES, STATE, reply_bytes
 from unsee.runs.front import front_lines, with_front
 from unsee.runs.lock import FolderLock, lock_new_folder
 from unsee.runs.records import ConfigRecord, JournalLine, PickRecord, ResultRecord, read_record, write_record
@@ -37,6 +38,7 @@ RUN_FILES = (
     JOURNAL,
     CHECKPOINT,
     STATE,
+    REPLIES,
     ANSWERS,
     PICTURE,
     TRAINED_WEIGHTS,
@@ -127,8 +129,10 @@ class RunFolder:
         append(self.folder / JOURNAL, _journal_line(generation))
         if generation.entered:
             append(self.folder / FRONT, front_lines(generation))
+        if generation.answers is not None:
+            append(self.folder / REPLIES, reply_bytes(generation))
         append(self.folder / CHECKPOINT, checkpoint.checkpoint_line(generation))
-        self.history.append(generation)
+        self.history.append(replace(generation, answers=None))
         if state:
             self.write_state(state)
         elif time.monotonic() - self._synced >= SYNC_EVERY:
@@ -183,6 +187,7 @@ class RunFolder:
             CHECKPOINT: b"".join(map(_kept_line, _lines(self.folder / CHECKPOINT)[:keep])),
             JOURNAL: b"".join(map(_journal_line, self.history)),
             FRONT: b"".join(map(front_lines, self.history)),
+            REPLIES: b"".join(map(reply_bytes, self.history)),
         }
         for name, content in files.items():
             path = self.folder / name
@@ -190,7 +195,7 @@ class RunFolder:
                 write_bytes(path, content)
 
     def _sync(self) -> None:
-        for name in (FRONT, CHECKPOINT):  # in this order: the checkpoint counts lines of the front
+        for name in (FRONT, REPLIES, CHECKPOINT):  # in this order: the checkpoint counts what is in the others
             if (self.folder / name).is_file():
                 sync(self.folder / name)
         self._synced = time.monotonic()

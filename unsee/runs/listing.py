@@ -27,7 +27,7 @@ class ListedRun:
     forget: tuple[str, ...] = ()
     seed: int | None = None
     generation: int | None = None  # the last one recorded
-    generations: int | None = None  # planned
+    generations: int | None = None  # planned; None where image queries are limited instead
     h_prompt_alone: float | None = None
     h_as_served: float | None = None
     image_queries: int | None = None
@@ -63,7 +63,7 @@ def describe(folder: Path) -> ListedRun:
         forget=config.forget,
         seed=settings.seed,
         generation=_last_generation(journal),
-        generations=settings.generations,
+        generations=settings.generations if settings.image_queries is None else None,
         h_prompt_alone=result.test.h if result else None,
         h_as_served=result.served.scores.h if result and result.served else None,
         image_queries=result.ledger.image_queries if result else None,

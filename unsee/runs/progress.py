@@ -35,13 +35,27 @@ class Pace:
         return True
 
 
+def share_done(generation: Generation, settings: Settings) -> tuple[int, int, str]:
+    """How far a search is, of how much, and in which unit: what is limited, image queries or generations."""
+    if settings.image_queries is not None:
+        return generation.ledger.get("image_queries", 0), settings.image_queries, "image queries"
+    return generation.number, settings.generations, "generation"
+
+
+def place(generation: Generation, settings: Settings) -> str:
+    """The same in words."""
+    done, total, unit = share_done(generation, settings)
+    return f"generation {done}/{total}" if unit == "generation" else f"{done:,}/{total:,} {unit}"
+
+
 def progress_line(generation: Generation, settings: Settings) -> str:
     """Where the search is, in one line, with the time left."""
-    left = generation.seconds / max(1, generation.candidates) * (settings.limit - generation.candidates)
+    done, total, _ = share_done(generation, settings)
+    left = generation.seconds / max(1, done) * (total - done)
     h = 100 * generation.valid.h if generation.valid else 0.0
     return (
-        f"generation {generation.number}/{settings.generations}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
-        f"{settings.limit - generation.candidates} candidates left, about {left:.0f} s"
+        f"{place(generation, settings)}  loss {generation.losses.min():.4f}  valid H {h:.2f}  "
+        f"{generation.candidates} candidates so far, about {left:.0f} s left"
     )
 
 
@@ -82,13 +96,13 @@ def progress_bar(console: rich.console.Console) -> Iterator[Watch]:
 
         def watch(generation: Generation, settings: Settings) -> None:
             h = f"valid H {100 * generation.valid.h:.1f}  " if generation.valid else ""
-            left = settings.limit - generation.candidates
+            done, total, _ = share_done(generation, settings)
             bar.update(
                 task,
-                completed=generation.number,
-                total=settings.generations,
-                place=f"generation {generation.number}/{settings.generations}",
-                state=f"loss {generation.losses.min():.3f}  {h}{left} candidates left",
+                completed=done,
+                total=total,
+                place=place(generation, settings),
+                state=f"loss {generation.losses.min():.3f}  {h}{generation.candidates} candidates",
             )
 
         yield watch

@@ -108,6 +108,7 @@ class CheckpointLine(Record):
     best: str | None = None  # contexts of the chosen candidate: (m, D) as float32, little-endian, in base64
     shape: tuple[int, int] | None = None  # of these
     entered: int | None = None  # lines of this generation in `front.jsonl`; null in old runs
+    answers: tuple[int, int, int] | None = None  # shape of its answers in `replies.bin`, if the search learns from them
     warnings: tuple[str, ...] = ()  # said before this generation's end and after that of the one before
     partial: bool = Field(default=False, exclude=True)  # of an old run, whose budget ended inside this generation
 

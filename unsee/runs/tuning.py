@@ -24,7 +24,7 @@ from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages, bind
 from unsee.runs.callbacks import Callback, follow
-from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_result
+from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_config, read_result
 from unsee.runs.front import front_table
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import Prompt, load_prompt
@@ -132,6 +132,9 @@ def tune(
     """
     config = run.config if run is not None else config or describe_run(task)
     recorder = Recorder(task.settings, run, watch, say, changed)
+    if run is not None and is_finished(run.folder):  # with the same limits there is nothing left to do
+        same = task.settings == read_config(run.folder).settings
+        recorder.finished = same and read_result(run.folder).ledger.generations == recorder.ledger.generations
     prompt = None if run is None or not recorder.done else _finished_prompt(run.folder)
     if run is None or prompt is None:
         fitted = methods.fit(task, recorder)

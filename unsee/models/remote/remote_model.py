@@ -36,7 +36,7 @@ from unsee.models.remote.wire import (
     set_digest,
     unpack,
 )
-from unsee.types import Card, Floats
+from unsee.types import Card, Floats, Ints
 
 # What contexts start from where the server withholds the token statistics: no offset, and the standard deviation that
 # CLIP's token table is initialised with. The search adapts its step size to the true scale.
@@ -145,7 +145,7 @@ class RemoteBound:
     def __init__(self, model: RemoteModel, images: Images, class_names: Sequence[str]) -> None:
         self._model = model
         self._names = tuple(class_names)
-        self._count = len(images)
+        self._images, self._count = images, len(images)
         self._facts = {"class_names": json.dumps(self._names)}
         self.images_encoded, self.images_from_cache = 0, len(images)
         self._facts["images"] = self._upload(images)
@@ -155,6 +155,14 @@ class RemoteBound:
         mixed = copy.copy(self)
         mixed._facts = {**self._facts, "applies_to": json.dumps(list(names)), "template": template}
         return mixed
+
+    def select(self, rows: Ints) -> RemoteBound:
+        """Some of the images, as a set of their own; the server has them already."""
+        some = copy.copy(self)
+        some._images, some._count = self._images.subset(rows), len(rows)
+        some._facts = {**self._facts, "images": some._upload(some._images)}
+        some.images_encoded = some.images_from_cache = 0
+        return some
 
     def confidences(self, contexts: Floats) -> Floats:
         """(b, m, D) -> (b, n, C); rows sum to 1."""
