@@ -17,6 +17,7 @@ from unsee.versions import version
 COMMANDS = {
     "forget": "unsee.cli.forget",
     "resume": "unsee.cli.resume",
+    "extend": "unsee.cli.extend",
     "evaluate": "unsee.cli.evaluate",
     "classify": "unsee.cli.classify",
     "audit": "unsee.cli.audit",

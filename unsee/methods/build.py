@@ -138,8 +138,16 @@ def _guided(parts: SearchParts) -> Search:
     target = target_weights(labels[: len(train)], task.forget, task.settings, parts.goal().target)
     # Answers that are cut or rounded are not linear in an image's features: all images are asked then.
     whole = getattr(task.model, "answers", "all") != "all"
-    population = task.settings.population
-    return GuidedSearch(parts.dim, parts.streams[0], target, labels, task.forget, population=population, whole=whole)
+    return GuidedSearch(
+        parts.dim,
+        parts.streams[0],
+        target,
+        labels,
+        task.forget,
+        population=task.settings.population,
+        whole=whole,
+        inherited=() if task.inherited is None else task.inherited.known,
+    )
 
 
 def target_weights(labels: Ints, forget: Mask, settings: Settings, target: Floats | None = None) -> Floats:

@@ -9,11 +9,14 @@ those answers are true, and only they decide which prompt is kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unsee.answers.metrics import scores
 from unsee.methods.answer_model import AnswerModel
 from unsee.methods.blas import one_blas_thread
+from unsee.methods.inherited import KnownAnswers
 from unsee.types import Doubles, Floats, Ints, Mask
 
 START = 20  # first candidates, drawn from N(0, I) and asked about all images
@@ -26,6 +29,7 @@ MOST = 0.7  # share of the images beyond which all are asked
 MORE = 1.25  # times as many images are asked after a check that found nothing better
 CHECKED = 2  # candidates asked about all images at once
 CHECKS = 1 / 3  # what such questions may cost, as a share of the others
+FITTED = 5  # inherited generations between two fits
 GAIN = 1e-4  # a loss that falls by less has not fallen
 TRUSTED = 0.3  # share of the predicted gain with which a step counts as good
 
@@ -43,10 +47,11 @@ class GuidedSearch:
         *,
         population: int = 10,
         whole: bool = False,
+        inherited: Sequence[KnownAnswers] = (),
     ) -> None:
         """target (t, C): weights of the log-confidences of the images to tune on, which come first in labels (n,).
 
-        whole: ask about all images always.
+        whole: ask about all images always. inherited: answers of an earlier run, which it starts from.
         """
         self._dim, self._rng, self._population = dim, rng, population
         self._target, self._labels, self._forget = target, labels, forget
@@ -59,13 +64,19 @@ class GuidedSearch:
         self._count = np.inf if whole else float(FEWEST)  # how many they are
         self._since = 0  # generations since candidates were last checked
         self._checked: set[bytes] = set()
+        self._inherited = inherited
         self.rows: Ints | None = None
+        self.known: Floats | None = None
         self.losses = np.zeros(0)  # of the last candidates, inferred where not all images were asked
 
     def ask(self) -> Doubles:
         """The next candidates. -> (b, dim)."""
+        if not self._checked and self._inherited:
+            whole = [each for each in self._inherited if each.rows is None]
+            self.known = np.concatenate([each.answers for each in whole])
+            return np.concatenate([each.z for each in whole])
+        self.known = None
         if not self._checked:
-            self.rows = None
             return self._rng.standard_normal((START, self._dim)).astype(np.float32).astype(np.float64)
         self.rows = self._chosen
         if self.rows is not None and self._since >= cycle_of(len(self._labels), len(self.rows), self._population):
@@ -87,9 +98,24 @@ class GuidedSearch:
             else:
                 self.losses = self._losses(self._model.add_some(z, self.rows, centred))
             if self.rows is None and (len(self._checked) == len(z) or self._chosen is not None):
+                first = not np.isfinite(self._true)
                 self._check(z)
+                if first:
+                    self._take_over()
             else:
                 self._move(z)
+
+    def _take_over(self) -> None:
+        """Learns from the inherited answers to some of the images, and starts from the best of these candidates."""
+        for number, each in enumerate(each for each in self._inherited if each.rows is not None):
+            if each.rows is None:
+                continue
+            if number % FITTED == 0:
+                self._model.fit()
+            centred = each.answers - each.answers.mean(axis=2, keepdims=True)
+            losses = self._losses(self._model.add_some(each.z, each.rows, centred))
+            if losses.min() < self._loss:
+                self._loss, self._best = float(losses.min()), each.z[int(losses.argmin())]
 
     def _propose(self) -> Doubles:
         """Candidates on the way to the predicted optimum, and around it."""

@@ -33,15 +33,15 @@ def tune_prompt(task: Task, recorder: Recorder) -> TunedContexts:
     recorder.start()
     while not recorder.done and not _stalled(task, search):
         z = search.ask()  # (b, dim)
-        rows = search.rows if isinstance(search, AsksSome) else None  # None: all images
-        if not recorder.has_room_for(len(z), objective.cost(len(z), rows)):
+        rows, known = (search.rows, search.known) if isinstance(search, AsksSome) else (None, None)
+        if known is None and not recorder.has_room_for(len(z), objective.cost(len(z), rows)):
             break
         contexts = parametrization.contexts(z)  # (b, m, D)
-        found = objective.evaluate(contexts, rows)  # answers (b, n, C), losses (b,)
+        found = objective.evaluate(contexts, rows, known)  # answers (b, n, C), losses (b,)
         search.tell(z, found.losses, found.answers)
         if isinstance(search, AsksSome):
             found = replace(found, losses=search.losses, kept=True)
-        recorder.record(found, contexts, z, _state_of(search))
+        recorder.record(found, contexts, z, _state_of(search), asked=known is None)
     recorder.say_what_is_left()
     s = task.settings
     best = _choose(asked, objective, recorder)

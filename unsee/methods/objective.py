@@ -47,12 +47,13 @@ class Objective:
         _ = self._embeddings, self._goal()
         self._asked[0].check_room(self._settings.contexts)
 
-    def evaluate(self, contexts: Floats, rows: Ints | None = None) -> Evaluated:
+    def evaluate(self, contexts: Floats, rows: Ints | None = None, known: Floats | None = None) -> Evaluated:
         """Losses of a generation's candidates, contexts (b, m, D), and validation scores of those that are due.
 
         A large population is asked in parts, so that the answers in memory are at most `ANSWER_BYTES`; they are then
         not kept. rows: those of the images to tune and to validate on that are asked about, if not all; the answers
-        are then all there is, losses are NaN, and nothing is validated.
+        are then all there is, losses are NaN, and nothing is validated. known: answers to all of them (b, n, C), so
+        that the model need not be asked.
         """
         if rows is not None:
             return Evaluated(np.full(len(contexts), np.nan), answers=self._some(rows).log_confidences(contexts))
@@ -67,7 +68,7 @@ class Objective:
             tuned = self._train_labels if task.asks_once else labels  # those to validate on come behind
             size = max(1, ANSWER_BYTES // (4 * len(labels) * len(self._forget)))
             for part in (slice(first, first + size) for first in range(0, len(contexts), size)):
-                log_p = asked.log_confidences(contexts[part])  # (part, n, C)
+                log_p = asked.log_confidences(contexts[part]) if known is None else known[part]  # (part, n, C)
                 losses[part] += forgetting_loss(
                     log_p[:, : len(tuned)], tuned, self._forget, s.memorize_weight, s.forget_weight, self._goal()
                 )

@@ -153,10 +153,18 @@ class Recorder:
             self.warn(f"continued with other versions ({self.changed}): from here on numbers may differ a little")
 
     def record(
-        self, evaluated: Evaluated, contexts: Floats, z: Doubles, state: Mapping[str, Any] | None = None
+        self,
+        evaluated: Evaluated,
+        contexts: Floats,
+        z: Doubles,
+        state: Mapping[str, Any] | None = None,
+        asked: bool = True,
     ) -> None:
-        """One more generation of a search: counts it, updates the best and the front, and writes it down."""
-        self.append(self.count(evaluated, contexts, z), state)
+        """One more generation of a search: counts it, updates the best and the front, and writes it down.
+
+        asked: whether the model was asked; not if its answers are those of an earlier run.
+        """
+        self.append(self.count(evaluated, contexts, z, None if asked else 0), state)
 
     def count(
         self, evaluated: Evaluated, contexts: Floats | None = None, z: Doubles | None = None, spent: int | None = None

@@ -28,6 +28,7 @@ class AsksSome(Protocol):
     """A search that learns from answers, and may ask about some of the images only."""
 
     rows: Ints | None  # those of the images that the candidates of the last `ask` are about; None: all
+    known: Floats | None  # what the model answered to them in an earlier run: they are not asked again
     losses: Doubles  # of the last candidates, after `tell`: inferred where not all images were asked
 
 

@@ -16,6 +16,7 @@ from unsee.data.data_set import Data
 from unsee.data.images import Images
 from unsee.data.splits import Split, few_shot_split, largest_shots
 from unsee.errors import InputError
+from unsee.methods.inherited import Inherited
 from unsee.methods.presets import SAVING, reference_candidates, resolve
 from unsee.methods.registry import METHODS
 from unsee.models.black_box import BlackBox
@@ -32,6 +33,7 @@ class Task:
     data: Data
     forget: Mask
     split: Split
+    inherited: Inherited | None = None  # answers of an earlier run about the same images
 
     @property
     def forgotten(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from unsee.types import Generation, Ints
 
 CONFIG, JOURNAL, RESULT, PICK = "config.json", "journal.jsonl", "result.json", "pick.json"
 ANSWERS, PICTURE, TRAINED_WEIGHTS = "answers.safetensors", "picture.png", "weights.safetensors"
-AUDIT, FRONT = "audit.json", "front.jsonl"
+AUDIT, FRONT, INHERITED = "audit.json", "front.jsonl", "inherited.safetensors"
 _PROMPT = ("prompt.safetensors", "prompt.json")
 # In the order in which they are deleted: without a result a run is not finished, without a config it is none.
 RUN_FILES = (
@@ -39,6 +39,7 @@ RUN_FILES = (
     CHECKPOINT,
     STATE,
     REPLIES,
+    INHERITED,
     ANSWERS,
     PICTURE,
     TRAINED_WEIGHTS,
@@ -78,6 +79,7 @@ class RunFolder:
         self._lock = lock
         self._begun = begun
         self._extended = False  # whether a generation was added since it was opened
+        self.inherited: bytes | None = None  # content of `inherited.safetensors`, written when the run begins
         self._synced = time.monotonic()
 
     @classmethod
@@ -171,6 +173,8 @@ class RunFolder:
         content = json_bytes(self.config.model_dump(mode="json"))
         ready = stage(self.folder / CONFIG, lambda path: path.write_bytes(content))
         remove_files(self.folder, (*RUN_FILES, *(set(leftovers(self.folder, RUN_FILES)) - {ready.name})))
+        if self.inherited is not None:
+            write_bytes(self.folder / INHERITED, self.inherited)
         publish(ready, self.folder / CONFIG)
         self._begun = self._extended = True
 

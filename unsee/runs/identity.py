@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
+from safetensors.numpy import save
 
 from unsee import versions
 from unsee.data.data_set import Data
 from unsee.errors import RunError
 from unsee.files import sha256_of
+from unsee.methods.inherited import Inherited, KnownAnswers, as_arrays
 from unsee.methods.task import Task
-from unsee.runs.records import ConfigRecord, DataRecord, ModelRecord, Record, SplitRecord
+from unsee.runs.records import ConfigRecord, DataRecord, ModelRecord, ParentRecord, Record, SplitRecord
 from unsee.settings import ADDED, EXTENDABLE, Value
 
 
@@ -32,12 +35,13 @@ class RunIdentity(Record):
     pixels: str
     model: str
     epoch: int
+    parent: str | None = None  # hash of the answers that it started from
     weights_path: str = Field(default="", exclude=True)  # not part of it: where the weights in `settings` were found
 
     @property
     def key(self) -> str:
         """A short name of it."""
-        return short_hash(self.model_dump_json())
+        return short_hash(self.model_dump_json(exclude={"parent"} if self.parent is None else None))
 
     def difference(self, other: RunIdentity) -> str | None:
         """The first thing in which another identity differs, in words; None if it does not."""
@@ -61,6 +65,7 @@ _WORDS = {
     "split_seed": "another data split",
     "data": "another data set: other classes, labels or image names",
     "pixels": "other images under the same names: another data set",
+    "parent": "another run that it starts from",
     "epoch": "another version of unsee, which makes other numbers",
 }
 
@@ -99,6 +104,7 @@ def describe_run(task: Task) -> ConfigRecord:
         skipped_images=tuple(error.name for error in split.skipped),
         versions=versions.versions(),
         weights=_weights(task.settings.weights),
+        parent=_parent(task.inherited),
     )
 
 
@@ -118,6 +124,7 @@ def identify(config: ConfigRecord) -> RunIdentity:
         pixels=config.data.pixels,
         model=config.model.fingerprint,
         epoch=config.epoch,
+        parent=None if config.parent is None else config.parent.answers,
         weights_path=config.settings.weights,
     )
 
@@ -131,6 +138,18 @@ def check_data(config: ConfigRecord, data: Data, run: Path) -> None:
     else:
         return
     raise RunError(f"{data.name} is no longer the data of {run}: {what}. To use it all the same, name it with --data")
+
+
+def _parent(inherited: Inherited | None) -> ParentRecord | None:
+    if inherited is None:
+        return None
+    answers = hashlib.sha256(inherited_bytes(inherited.known)).hexdigest()
+    return ParentRecord(run=inherited.run, forget=inherited.forget, answers=answers)
+
+
+def inherited_bytes(known: Sequence[KnownAnswers]) -> bytes:
+    """What `inherited.safetensors` holds."""
+    return save(as_arrays(known))
 
 
 def _weights(folder: str) -> str | None:

@@ -62,6 +62,14 @@ class SplitRecord(Record):
     valid: tuple[int, ...]
 
 
+class ParentRecord(Record):
+    """The run whose answers a run started from."""
+
+    run: str  # its name
+    forget: tuple[str, ...]  # what it forgets
+    answers: str  # sha256 of `inherited.safetensors`
+
+
 class ConfigRecord(Record):
     """`config.json`: everything that a run is made of."""
 
@@ -76,11 +84,12 @@ class ConfigRecord(Record):
     skipped_images: tuple[str, ...]
     versions: dict[str, str]
     weights: str | None = None  # sha256 of the files in settings.weights; left out where a run starts from none
+    parent: ParentRecord | None = None  # left out where a run starts from no other
 
     @model_serializer(mode="wrap")
-    def _without_weights(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = handler(self)
-        return found if self.weights is not None else {k: v for k, v in found.items() if k != "weights"}
+        return {k: v for k, v in found.items() if v is not None or k not in ("weights", "parent")}
 
 
 class JournalLine(Record):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from unsee.methods.registry import METHODS
 from unsee.methods.task import Task
 from unsee.models.black_box import BoundImages, bind
 from unsee.runs.callbacks import Callback, follow
+from unsee.runs.extending import read_inherited
 from unsee.runs.folder import PICTURE, RunFolder, is_finished, read_config, read_result
 from unsee.runs.front import front_table
-from unsee.runs.identity import describe_run, identify
+from unsee.runs.identity import describe_run, identify, inherited_bytes
 from unsee.runs.prompt import Prompt, load_prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
 from unsee.types import Say, Scores
@@ -166,6 +167,7 @@ def start_run(
             return tune(task, None, ending.watch, say, config=config)
     refuse_inside(task.data, out)
     with RunFolder.create(out, config, overwrite) as run, follow(callbacks, config, watch) as ending:
+        run.inherited = None if task.inherited is None else inherited_bytes(task.inherited.known)
         found = tune(task, run, ending.watch, say)
         if test is not None:
             ending.result = complete(found, run, test)
@@ -183,7 +185,7 @@ def continue_run(
 ) -> TunedRun:
     """Continues a run folder exactly where it stopped, as the task that `make` gives for its config."""
     with RunFolder.open(out) as run:
-        task = make(run.config)
+        task = replace(make(run.config), inherited=read_inherited(out, run.config))
         config, changed = describe_run(task), changes(run.config.versions)
         _check_same(run, config)
         run.continue_as(config)
