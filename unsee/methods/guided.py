@@ -24,7 +24,8 @@ STEPS = 60  # of the descent on predicted losses
 FIRST_RADIUS, WIDEST, NARROWEST, AGAIN = 0.5, 4.0, 0.08, 0.4  # of the trust region, in units of sqrt(dim)
 WIDER, NARROWER = 1.3, 0.7  # what a good step makes of it, and one that gains nothing
 FIRST_SPREAD, LEAST_SPREAD, SPREAD_AGAIN, CALMER = 0.5, 0.1, 0.3, 0.95  # of candidates around the predicted optimum
-FEWEST = 16  # images that a candidate is asked about at first
+FEWEST = 16  # images that a candidate is asked about at first, and more where
+VARIANCE = 0.99  # of the first answers lies in more dimensions
 MOST = 0.7  # share of the images beyond which all are asked
 MORE = 1.25  # times as many images are asked after a check that found nothing better
 CHECKED = 2  # candidates asked about all images at once
@@ -147,7 +148,9 @@ class GuidedSearch:
             if loss < self._loss or (one == self._best).all():
                 self._loss, self._best = loss, one
         least = float(self.losses.min())
-        if least > self._true - GAIN:  # what is inferred is not true enough to go on by
+        if not np.isfinite(self._true):
+            self._count = max(self._count, self._model.map.dimensions(VARIANCE))
+        elif least > self._true - GAIN:  # what is inferred is not true enough to go on by
             self._count *= MORE
         self._true = min(self._true, least)
         self._choose()

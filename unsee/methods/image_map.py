@@ -53,6 +53,11 @@ class ImageMap:
         order = qr(weighted.T, mode="r", pivoting=True)[1]
         return np.sort(order[:count]).astype(np.int64)
 
+    def dimensions(self, share: float) -> int:
+        """In how many dimensions this share of the answers' variance lies."""
+        sizes = np.linalg.eigvalsh(self._covariance)[::-1]
+        return min(len(sizes), 1 + int(np.searchsorted(np.cumsum(sizes), share * sizes.sum())))
+
     def gain(self, rows: Ints) -> Doubles:
         """What an error of 1 in the answers to these images says of the coefficients. -> (r, m)."""
         seen = self.basis[rows] @ self._covariance  # (m, r)

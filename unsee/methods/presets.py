@@ -73,6 +73,8 @@ def resolve(
     merged: dict[str, Any] = {**sizes, **METHODS[method].settings, "method": method, "preset": preset, "seed": seed}
     if preset == "paper":
         merged |= METHODS[method].paper
+    if merged.get("search") == "guided" and classes > FEW_CLASSES:
+        merged["population"] = POPULATION
     if not METHODS[method].own_schedule and not {"iterations", "population"} & set(wanted):
         merged |= _as_many_candidates(sizes["iterations"] * POPULATION, merged.get("population", POPULATION))
     if preset == "tuned" and METHODS[method].tunes_prompt and merged.get("merit", "h") != "acc_mem":
