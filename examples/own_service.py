@@ -38,9 +38,9 @@ class BoundService:
 
 
 def main(iterations: int = 40) -> None:
-    """Forgets dogs through the service, asking at most 800 times."""
+    """Forgets dogs through the service, with at most 16,000 image queries."""
     data = unsee.load_data("demo")
-    tuner = unsee.PromptTuner(["dog"], seed=0, iterations=iterations, budget=800)
+    tuner = unsee.PromptTuner(["dog"], seed=0, iterations=iterations, image_queries=16_000)
     tuner.fit(Service(), data)
     found = tuner.evaluate(data.test)
     print(f"before: H {found.zero_shot.h:.3f}   after: H {found.tuned.h:.3f}")

@@ -85,8 +85,8 @@ def test_everything_a_user_holds_is_one_readable_line(tuner, model, data):
         repr(data.test): r"Images\(60 of 10 classes: airplane, automobile, bird, cat, deer, dog, …\)",
         repr(unsee.as_images([data.test.read(0)])): r"Images\(1, without labels\)",
         repr(tuner.prompt): r"Prompt\(8 contexts of width 64 for '.*', forgets bird, cat, served as mask-top-digit\)",
-        repr(tuner.run_): r"TunedRun\(lcs, seed 0, on '.*' with '.*': forgets bird, cat, valid H \d\.\d\d, "
-        r"18 candidates\)",
+        repr(tuner.run_): r"TunedRun\(guided, seed 0, on '.*' with '.*': forgets bird, cat, valid H \d\.\d\d, "
+        r"32 candidates\)",
         repr(model.card): r"Card\(name='.*', fingerprint='[0-9a-f]+', width=64, token_std=.*\)",
     }
     for text, wanted in shown.items():

@@ -22,7 +22,7 @@ def test_the_own_service_example_forgets_within_its_budget(capsys, monkeypatch, 
     text = capsys.readouterr().out
     before, after = map(float, re.findall(r"H (\d\.\d+)", text))
     assert before < after
-    assert "200 candidates" in text
+    assert "110 candidates" in text
 
 
 def test_the_own_photos_example_works_on_a_folder_of_photos(capsys, monkeypatch, tmp_path):

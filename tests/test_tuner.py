@@ -11,6 +11,7 @@ import torch
 import unsee
 from tests import tiny
 from unsee import InputError, ModelError, PromptTuner, RunError
+from unsee.methods.guided import CHECKED
 from unsee.methods.registry import METHODS
 from unsee.models.black_box import bind
 from unsee.runs.folder import read_answers, read_config
@@ -38,7 +39,8 @@ def test_every_method_tunes_scores_and_predicts(model, data, method):
     population = 1 if METHODS[method].settings.get("search") == "gradient" else 8
     tuner = tune(model, data, method=method, population=population)
     assert tuner.contexts_.shape == (8, model.card.width)
-    assert tuner.ledger_.candidates == 6 * population
+    asked = 20 + 4 * population + CHECKED if method == "guided" else 6 * population
+    assert tuner.ledger_.candidates == asked
     assert tuner.ledger_.generations == 6
     bound, labels = bind(model, data.test), data.test.labels
     answered, gone = tuner.prompt.unserved(bound).argmax(axis=1), np.isin(data.class_names, FORGET)[labels]

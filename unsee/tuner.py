@@ -20,6 +20,7 @@ from unsee.data.data_set import Data
 from unsee.data.images import Anything, Images, as_images
 from unsee.errors import ImageError, InputError, NotFittedError, RunError
 from unsee.methods.fitted import Fitted, TunedContexts
+from unsee.methods.presets import default_method
 from unsee.methods.recorder import Watch
 from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, make_task
@@ -37,7 +38,7 @@ from unsee.types import Floats, Generation, Ledger, Mask, Say, Scores
 if TYPE_CHECKING:
     from unsee.runs.plots import RunFigure
 
-_OWN = {"method": "lcs", "preset": "tuned", "seed": 0, "verbose": False}  # parameters that are no settings
+_OWN = {"method": None, "preset": "tuned", "seed": 0, "verbose": False}  # parameters that are no settings
 
 
 class PromptTuner:
@@ -65,7 +66,7 @@ class PromptTuner:
     def __init__(
         self,
         forget: str | Sequence[str],
-        method: str = "lcs",
+        method: str | None = None,
         *,
         preset: str = "tuned",
         seed: int = 0,
@@ -245,12 +246,12 @@ class PromptTuner:
 
     def task(self, model: BlackBox, data: Data) -> Task:
         """What `fit` will run on this model and data."""
-        for what, name in (("method", self.method), ("preset", self.preset)):
+        settings = {name: _plain(value) for name, value in self.settings.items()}
+        method = default_method(self.preset, settings) if self.method is None else self.method
+        for what, name in (("method", method), ("preset", self.preset)):
             if not isinstance(name, str):
                 raise InputError(f"{what} is a name, not {name!r}")
-        settings = {name: _plain(value) for name, value in self.settings.items()}
-        names, seed = read_names(self.forget), _plain(self.seed)
-        return make_task(model, data, names, self.method, self.preset, seed, settings)
+        return make_task(model, data, read_names(self.forget), method, self.preset, _plain(self.seed), settings)
 
     def _readable(self, data: Data) -> Data:
         """The data without test images that cannot be read, if asked for; the split leaves out those to tune on."""
@@ -259,7 +260,7 @@ class PromptTuner:
     @property
     def _follows_slope(self) -> bool:
         """Whether what continues this run is a saved state, not a replay."""
-        return self.settings_.search == "gradient" and not METHODS[self.method].untuned
+        return self.settings_.search == "gradient" and not METHODS[self.settings_.method].untuned
 
     @contextmanager
     def _shown(

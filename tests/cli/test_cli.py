@@ -42,7 +42,7 @@ def test_forget_ends_with_a_table_and_the_path_of_the_run(run_unsee, image_folde
     out = tmp_path / "run"
     code, text, err = run_unsee("forget", image_folder, "--forget", FORGET, "--iterations", 3, "--out", out)
     assert code == 0
-    for word in ("zero-shot", "label mask", "tuned (lcs)", "H", "Err_for", "Acc_mem", f"run: {out}"):
+    for word in ("zero-shot", "label mask", "tuned (guided)", "H", "Err_for", "Acc_mem", f"run: {out}"):
         assert word in text
     assert "generation 3/3" in err
     for name in (
@@ -64,9 +64,9 @@ def test_json_puts_one_object_on_stdout(run_unsee, image_folder, tmp_path):
     assert result == json.loads((out / "result.json").read_text()) | {"run": str(out)}
     for part in ("zero_shot", "valid", "test", "label_mask"):
         assert set(result[part]) == {"h", "err_for", "acc_mem"}
-    assert result["ledger"]["candidates"] == 40
+    assert result["ledger"]["candidates"] == 30  # 20 at first, then 10
     assert result["forget"] == ["cat"]
-    assert result["method"] == "lcs"
+    assert result["method"] == "guided"
 
 
 def test_config_holds_every_setting_versions_fingerprints_and_the_split(finished):
@@ -122,7 +122,7 @@ def test_classify_shows_answers_without_and_with_the_prompt(run_unsee, finished,
 def test_a_budget_counts_whole_generations_and_resume_continues_to_a_larger_one(run_unsee, image_folder, tmp_path):
     out = tmp_path / "run"
     options = ["--forget", "cat", "--iterations", 4, "--budget", 30, "--out", out, "--json"]
-    assert json.loads(run_unsee("forget", image_folder, *options)[1])["ledger"]["candidates"] == 20
+    assert json.loads(run_unsee("forget", image_folder, *options)[1])["ledger"]["candidates"] == 30
     assert json.loads(run_unsee("resume", out, "--json")[1])["ledger"]["candidates"] == 20
     assert json.loads(run_unsee("resume", out, "--json", "--budget", 70)[1])["ledger"]["candidates"] == 60
     more = ["--budget", 1000, "--iterations", 6]

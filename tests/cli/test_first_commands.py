@@ -31,7 +31,7 @@ def forget(model_folder, image_folder, tmp_path, monkeypatch, capsys):
 def test_two_lists_of_classes_have_two_default_folders(forget, image_folder, tmp_path):
     assert forget("--forget", "cat")[0] == 0
     assert forget("--forget", "dog,bird")[0] == 0
-    names = {f"{image_folder.name}-lcs-{names}-seed0" for names in ("cat", "bird+dog")}
+    names = {f"{image_folder.name}-guided-{names}-seed0" for names in ("cat", "bird+dog")}
     assert {path.name for path in (tmp_path / "runs").iterdir()} == names
     code, _, err = forget("--forget", "bird,dog")
     assert code == 1
@@ -45,7 +45,7 @@ def test_two_lists_of_classes_have_two_default_folders(forget, image_folder, tmp
     [
         (["--forget", "catt"], "unknown class to forget 'catt'; did you mean 'cat'"),
         (["--forget", "cat", "--set", "colour=red"], "unknown setting 'colour'"),
-        (["--forget", "cat", "--set", "population=1"], "population must be at least 4"),
+        (["--forget", "cat", "--set", "population=1"], "population must be at least 2"),
         (["--forget", "cat", "--model", "minii"], "did you mean 'mini'?"),
     ],
 )

@@ -44,7 +44,7 @@ def test_every_run_is_listed_with_its_state_scores_and_cost(listing, made):
     result = json.loads((made / "deep" / "finished" / "result.json").read_text())
     row = found["deep/finished"]
     assert row["state"] == "finished"
-    assert (row["method"], row["seed"], row["forget"]) == ("lcs", 0, ["cat", "dog"])
+    assert (row["method"], row["seed"], row["forget"]) == ("guided", 0, ["cat", "dog"])
     assert row["h_prompt_alone"] == result["test"]["h"]
     assert row["h_as_served"] == result["served"]["scores"]["h"]
     assert row["image_queries"] == result["ledger"]["image_queries"]

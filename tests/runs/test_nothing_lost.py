@@ -101,7 +101,7 @@ def test_a_finished_run_is_resumed_without_one_question(model, data, tmp_path, s
 
 def test_a_run_that_used_up_its_budget_is_resumed_without_one_question(model, data, tmp_path):
     counted = Counted(model)
-    tuner = PromptTuner(FORGET, budget=13, **SHORT).fit(counted, data, out=tmp_path / "run")
+    tuner = PromptTuner(FORGET, "lcs", budget=13, **SHORT).fit(counted, data, out=tmp_path / "run")
     counted.asked = 0
     again = resume(counted, data, tmp_path / "run")
     assert counted.asked == 0
@@ -120,7 +120,7 @@ def test_a_warning_is_kept_for_the_run_that_is_resumed(data, model, tmp_path):
             return bound
 
     unknowing = Unknowing(model, uniform)
-    tuner = PromptTuner(FORGET, budget=13, **SHORT).fit(unknowing, data, out=tmp_path / "run")
+    tuner = PromptTuner(FORGET, "lcs", budget=13, **SHORT).fit(unknowing, data, out=tmp_path / "run")
     assert "hardly knows these classes" in tuner.warnings_[0]
     assert resume(unknowing, data, tmp_path / "run", budget=20).warnings_ == tuner.warnings_
 

@@ -113,11 +113,11 @@ def test_a_run_is_not_resumed_as_another_one(model, data, tmp_path, other, messa
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_only_budget_and_iterations_can_be_raised_and_never_lowered(model, data, tmp_path):
-    PromptTuner(FORGET, **SHORT).fit(model, data, out=tmp_path / "run")
-    with pytest.raises(unsee.InputError, match="budget only, not shots"):
+def test_only_lengths_can_be_raised_and_never_lowered(model, data, tmp_path):
+    PromptTuner(FORGET, "lcs", **SHORT).fit(model, data, out=tmp_path / "run")
+    with pytest.raises(unsee.InputError, match="iterations or budget or image_queries only, not shots"):
         resume(model, data, tmp_path / "run", shots=2)
-    for less in ({"iterations": 3}, {"budget": 10}):
+    for less in ({"iterations": 3}, {"budget": 10}, {"image_queries": 3_000}):
         with pytest.raises(RunError, match="48 candidates in 6 generations already"):
             resume(model, data, tmp_path / "run", **less)
 
@@ -143,7 +143,7 @@ def test_changed_pixels_make_another_run(model, image_folder, tmp_path):
 
 def test_seconds_of_a_resumed_run_count_all_its_parts(model, data, tmp_path):
     out = tmp_path / "run"
-    PromptTuner(FORGET, budget=24, **SHORT).fit(model, data, out=out)
+    PromptTuner(FORGET, "lcs", budget=24, **SHORT).fit(model, data, out=out)
     history, _ = read_history(out / "checkpoint.jsonl")
     slow = [checkpoint_line(dataclasses.replace(g, seconds=3600.0)) for g in history]  # as if it had taken an hour
     (out / "checkpoint.jsonl").write_bytes(b"".join(slow))
@@ -184,8 +184,8 @@ def test_a_saved_run_is_resumed_where_it_ended(model, data, tmp_path, method):
 )
 def test_a_budget_that_cuts_a_generation_changes_nothing_in_the_end(model, data, tmp_path, validate, seed, budget):
     settings = SHORT | {"seed": seed, "validate": validate}
-    PromptTuner(FORGET, **settings).fit(model, data, out=tmp_path / "whole")
-    PromptTuner(FORGET, budget=budget, **settings).fit(model, data, out=tmp_path / "cut")
+    PromptTuner(FORGET, "lcs", **settings).fit(model, data, out=tmp_path / "whole")
+    PromptTuner(FORGET, "lcs", budget=budget, **settings).fit(model, data, out=tmp_path / "cut")
     resume(model, data, tmp_path / "cut", budget=48)
     for name in ("prompt.safetensors", "prompt.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

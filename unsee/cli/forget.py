@@ -11,6 +11,7 @@ import click
 from unsee.cli.inputs import join_settings, read_data, read_forget, read_model, without_bad_images
 from unsee.cli.interruption import resumable
 from unsee.cli.options import DATA, MODEL_OPTIONS, Name, make_console, shared
+from unsee.methods.presets import default_method
 from unsee.methods.registry import METHODS
 from unsee.runs.given import stable_name
 from unsee.settings import GOALS, SERVED_AS
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 @shared("forget", "forget_file", "model")
 @click.option(
     "--method",
-    default="lcs",
     type=Name(list(METHODS)),
     metavar="NAME",
-    help=f"Latent context sharing (lcs), or another way to forget: {', '.join(METHODS)}.",
+    show_default="guided; lcs with --preset paper",
+    help=f"A search guided by the model's answers, the paper's (lcs), or another way: {', '.join(METHODS)}.",
 )
 @shared("preset")
 @click.option(
@@ -75,7 +76,7 @@ def forget(
     names: Sequence[str],
     forget_file: Path | None,
     model: str,
-    method: str,
+    method: str | None,
     preset: str,
     goal: str | None,
     serve: str | None,
@@ -130,6 +131,7 @@ def forget(
         "skip_bad_images": skip_bad_images,
     }
     settings = join_settings(pairs, own)
+    method = method or default_method(preset, settings)
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
     told = [make_tracker(name, out) for name in dict.fromkeys(trackers)]  # first: a library may be missing
     with resumable(out):

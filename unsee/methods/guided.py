@@ -17,15 +17,14 @@ from unsee.answers.metrics import scores
 from unsee.methods.answer_model import AnswerModel
 from unsee.methods.blas import one_blas_thread
 from unsee.methods.inherited import KnownAnswers
+from unsee.methods.presets import FEW_IMAGES, FIRST_CANDIDATES
 from unsee.types import Doubles, Floats, Ints, Mask
 
-START = 20  # first candidates, drawn from N(0, I) and asked about all images
 STEPS = 60  # of the descent on predicted losses
 FIRST_RADIUS, WIDEST, NARROWEST, AGAIN = 0.5, 4.0, 0.08, 0.4  # of the trust region, in units of sqrt(dim)
 WIDER, NARROWER = 1.3, 0.7  # what a good step makes of it, and one that gains nothing
 FIRST_SPREAD, LEAST_SPREAD, SPREAD_AGAIN, CALMER = 0.5, 0.1, 0.3, 0.95  # of candidates around the predicted optimum
-FEWEST = 16  # images that a candidate is asked about at first, and more where
-VARIANCE = 0.99  # of the first answers lies in more dimensions
+VARIANCE = 0.99  # of the first answers: a candidate is asked about as many images as it has dimensions
 MOST = 0.7  # share of the images beyond which all are asked
 MORE = 1.25  # times as many images are asked after a check that found nothing better
 CHECKED = 2  # candidates asked about all images at once
@@ -62,7 +61,7 @@ class GuidedSearch:
         self._best, self._loss, self._predicted = np.zeros(dim), np.inf, np.inf
         self._true = np.inf  # the least loss of those asked about all images
         self._chosen: Ints | None = None  # the few images
-        self._count = np.inf if whole else float(FEWEST)  # how many they are
+        self._count = np.inf if whole else float(FEW_IMAGES)  # how many they are
         self._since = 0  # generations since candidates were last checked
         self._checked: set[bytes] = set()
         self._inherited = inherited
@@ -78,7 +77,7 @@ class GuidedSearch:
             return np.concatenate([each.z for each in whole])
         self.known = None
         if not self._checked:
-            return self._rng.standard_normal((START, self._dim)).astype(np.float32).astype(np.float64)
+            return self._rng.standard_normal((FIRST_CANDIDATES, self._dim)).astype(np.float32).astype(np.float64)
         self.rows = self._chosen
         if self.rows is not None and self._since >= cycle_of(len(self._labels), len(self.rows), self._population):
             self.rows = None
@@ -187,11 +186,11 @@ class GuidedSearch:
 def expected_cost(generation: int, images: int, population: int) -> tuple[int, int]:
     """Candidates of a generation (from 0), and the images each is asked about, if few images say enough."""
     if generation == 0:
-        return START, images
-    if MOST * images < FEWEST:
+        return FIRST_CANDIDATES, images
+    if MOST * images < FEW_IMAGES:
         return population, images
-    cycle = cycle_of(images, FEWEST, population)
-    return (CHECKED, images) if generation % (cycle + 1) == 0 else (population, FEWEST)
+    cycle = cycle_of(images, FEW_IMAGES, population)
+    return (CHECKED, images) if generation % (cycle + 1) == 0 else (population, FEW_IMAGES)
 
 
 def cycle_of(images: int, few: int, population: int) -> int:

@@ -36,9 +36,19 @@ _NARROW_FEW = {"contexts": 8, "shared": 20, "own": 120, "dim": 60}
 _NARROW_MANY = {"contexts": 16, "shared": 80, "own": 120, "dim": 125}
 SERVE = "mask-top-digit"  # leaked least at equal H on held-out photos: docs/audit.md
 PRESETS = ("tuned", "paper")
+NOT_GUIDED = {"search", "goal", "validate", "batch", "views", "embedding_weight", "merit"}  # settings of other searches
 POPULATION = 20
+FIRST_CANDIDATES = 20  # of a guided search: drawn from N(0, I) and asked about all images
+FEW_IMAGES = 16  # that each further one is asked about, at least
+LEAST_CANDIDATES = 800  # that it is given, however few the images
 SAVING = 40  # a guided search is given this part of the image queries that the paper's search has
 IMAGE_SIZE = 224  # what the authors' loaders resize every image to
+
+
+def default_method(preset: str, given: Mapping[str, Any]) -> str:
+    """The method of a run that names none: the paper's with its preset, and where a guided search cannot be had."""
+    chosen = {name for name, value in given.items() if value not in (None, 0, "entropy", "every", "mask")}
+    return "lcs" if preset == "paper" or chosen & NOT_GUIDED else "guided"
 
 
 def resolve(

@@ -17,7 +17,7 @@ from unsee.data.images import Images
 from unsee.data.splits import Split, few_shot_split, largest_shots
 from unsee.errors import InputError
 from unsee.methods.inherited import Inherited
-from unsee.methods.presets import SAVING, reference_candidates, resolve
+from unsee.methods.presets import FEW_IMAGES, FIRST_CANDIDATES, LEAST_CANDIDATES, SAVING, reference_candidates, resolve
 from unsee.methods.registry import METHODS
 from unsee.models.black_box import BlackBox
 from unsee.settings import Settings, Value, check_settings
@@ -127,13 +127,32 @@ def make_task(
     settings = resolve_settings(model, data, method, preset, seed, given, int(mask.sum()))
     split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
     task = Task(settings, model, data, mask, split)
+    if settings.search == "guided":
+        _check_first_generation(task)
     if settings.search == "guided" and not {"iterations", "budget", "image_queries"} & {
         k for k, v in given.items() if v
     }:
         images = len(split.train) + len(split.valid)
-        limit = reference_candidates(data.name, len(data.class_names)) * images // SAVING
+        limit = max(
+            reference_candidates(data.name, len(data.class_names)) * images // SAVING,
+            FIRST_CANDIDATES * images + LEAST_CANDIDATES * min(FEW_IMAGES, images),  # few images save less
+        )
         task = replace(task, settings=check_settings({**settings.as_dict(), "image_queries": limit}))
     return replace(task, settings=_settings_to_choose_by(task))
+
+
+def _check_first_generation(task: Task) -> None:
+    """Refuses budgets that end before a guided search has begun."""
+    s, images = task.settings, sum(map(len, task.split_rows))
+    for name, given, least in (
+        ("budget", s.budget, FIRST_CANDIDATES),
+        ("image_queries", s.image_queries, (FIRST_CANDIDATES + 1) * images),
+    ):
+        if given is not None and given < least:
+            raise InputError(
+                f"{name} must be at least {least:,} for a guided search, not {given:,}: it begins with "
+                f"{FIRST_CANDIDATES} candidates on all {images} images. Use --method lcs for less"
+            )
 
 
 def _settings_to_choose_by(task: Task) -> Settings:

@@ -259,10 +259,13 @@ def _check_same(run: RunFolder, now: ConfigRecord) -> None:
     if different is not None:
         raise RunError(f"{run.folder} cannot be resumed as another run: {different}")
     done = run.history[-1] if run.history else None
-    if done is not None and now.settings.generations < done.number:
+    s = now.settings
+    spent = 0 if done is None else done.ledger.get("image_queries", 0)
+    less = done is not None and (s.generations < done.number or (s.budget or done.candidates) < done.candidates)
+    if done is not None and (less or (s.image_queries or spent) < spent):
         raise RunError(
-            f"{run.folder} has tried {done.candidates} candidates in {done.number} generations already; "
-            "it cannot be resumed with less"
+            f"{run.folder} has tried {done.candidates} candidates in {done.number} generations already, "
+            f"{spent:,} image queries; it cannot be resumed with less"
         )
     method, then, planned = now.settings.method, run.config.settings.iterations, now.settings.iterations
     if METHODS[method].planned_steps and planned != then and run.history:
