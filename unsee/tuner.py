@@ -157,6 +157,7 @@ class PromptTuner:
         loaded, images = given_model(model), self._readable(given_data(data, self.seed))
 
         def make(config: ConfigRecord) -> Task:
+            self.method = config.settings.method if self.method is None else self.method
             lengths: dict[str, Value] = {name: getattr(config.settings, name) for name in EXTENDABLE}
             given = {name: value for name, value in (self.settings | longer).items() if value is not None}
             self.settings = {**self.settings, **lengths, **{k: v for k, v in given.items() if k in EXTENDABLE}}

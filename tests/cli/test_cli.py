@@ -123,8 +123,8 @@ def test_a_budget_counts_whole_generations_and_resume_continues_to_a_larger_one(
     out = tmp_path / "run"
     options = ["--forget", "cat", "--iterations", 4, "--budget", 30, "--out", out, "--json"]
     assert json.loads(run_unsee("forget", image_folder, *options)[1])["ledger"]["candidates"] == 30
-    assert json.loads(run_unsee("resume", out, "--json")[1])["ledger"]["candidates"] == 20
-    assert json.loads(run_unsee("resume", out, "--json", "--budget", 70)[1])["ledger"]["candidates"] == 60
+    assert json.loads(run_unsee("resume", out, "--json")[1])["ledger"]["candidates"] == 30
+    assert json.loads(run_unsee("resume", out, "--json", "--budget", 70)[1])["ledger"]["candidates"] == 50
     more = ["--budget", 1000, "--iterations", 6]
     assert json.loads(run_unsee("resume", out, "--json", *more)[1])["ledger"]["candidates"] == 120
 

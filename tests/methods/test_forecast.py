@@ -94,7 +94,7 @@ def test_a_model_that_is_not_here_is_asked_nothing(model, data):
         asked.append(b)
         return np.full((b, n, c), 1 / c, np.float32)
 
-    said = forecast([PromptTuner(FORGET, iterations=3, shots=2).task(Answering(model, answer), data)])
+    said = forecast([PromptTuner(FORGET, "lcs", iterations=3, shots=2).task(Answering(model, answer), data)])
     assert not asked
     assert said.untimed == 1
     assert said.sentence().startswith("planned: 60 candidates, 2,440 image queries; 8 contexts of "), "40 are plain"
@@ -116,7 +116,12 @@ def test_a_slow_model_is_measured_on_single_candidates(model, data, monkeypatch)
 
 def test_forget_and_compare_say_it_first(model_folder, image_folder, tmp_path, capsys):
     common = [str(image_folder), "--model", str(model_folder), "--forget", "cat", "--no-cache"]
-    assert main(["forget", *common, "--iterations", "3", "--shots", "2", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        main(
+            ["forget", *common, "--method", "lcs", "--iterations", "3", "--shots", "2", "--out", str(tmp_path / "run")]
+        )
+        == 0
+    )
     err = capsys.readouterr().err
     assert re.match(r"planned: 60 candidates, 2,440 image queries, about \d+ s; 8 contexts of .*\n", err)
     pairs = ["--set", "iterations=2", "--set", "shots=2"]

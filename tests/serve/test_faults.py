@@ -170,7 +170,7 @@ def test_a_run_whose_server_stays_away_stops_and_can_be_resumed(model, data, tmp
     server = ThreadServer(model, tmp_path / "state")
     with RemoteModel(server.url) as remote:
         unsee.PromptTuner(["cat"], seed=0, **settings).resume(remote, data, tmp_path / "cut")
-        assert remote.usage()["spent"]["candidates"] == 8 * 6 + 1  # every candidate once, and the plain prompt
+        assert remote.usage()["spent"]["candidates"] == 20 + 6 * 6 + 2 + 1  # every candidate once, and the plain prompt
     server.stop()
     for name in FILES:
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -56,7 +56,7 @@ def extend(
     """
     from unsee.methods.forecast import forecast
     from unsee.models.black_box import bind
-    from unsee.runs.extending import SHARE, inherit, other_list
+    from unsee.runs.extending import EXTENDED_SHARE, inherit, other_list
     from unsee.runs.folder import check_free, check_resumable
     from unsee.runs.folder_name import folder_name
     from unsee.runs.tuning import start_run
@@ -70,7 +70,7 @@ def extend(
     out = out or Path("runs") / folder_name(config.data.name, s.method, wanted, s.seed)
     with resumable(out):
         before = PromptTuner.from_config(config)
-        limit = image_queries or max(1, (s.image_queries or 0) // SHARE) or None
+        limit = image_queries or max(1, (s.image_queries or 0) // EXTENDED_SHARE) or None
         after = PromptTuner.from_config(config).set_params(forget=wanted, image_queries=limit, iterations=s.iterations)
         task = inherit(run, before.task(loaded, images), after.task(loaded, images))
         check_free(out, overwrite)

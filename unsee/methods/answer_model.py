@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from unsee.methods.image_map import ImageMap
 from unsee.types import Doubles, Floats, Ints
 
-LENGTH = 1.4  # of the kernel, in units of sqrt(dim): candidates N(0, I) are sqrt(2 dim) apart
+KERNEL_LENGTH = 1.4  # of the kernel, in units of sqrt(dim): candidates N(0, I) are sqrt(2 dim) apart
 NUGGET = 1e-4
 ARCHIVE = 1500  # candidates it is made from, at most: the latest
 SWEEP = 30  # earlier generations that are inferred again at each fit
@@ -41,7 +41,7 @@ class AnswerModel:
     def __init__(self, dim: int, images: int, classes: int, rng: np.random.Generator) -> None:
         self.map = ImageMap(images)
         self._classes = classes
-        self._scale = 2 * LENGTH**2 * dim
+        self._scale = 2 * KERNEL_LENGTH**2 * dim
         self._rng = rng
         self._z = np.zeros((0, dim))
         self._tables = np.zeros((0, 0), dtype=np.float32)  # (n, r C): coefficients of each candidate's answers

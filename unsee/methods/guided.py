@@ -17,10 +17,10 @@ from unsee.answers.metrics import scores
 from unsee.methods.answer_model import AnswerModel
 from unsee.methods.blas import one_blas_thread
 from unsee.methods.inherited import KnownAnswers
-from unsee.methods.presets import FEW_IMAGES, FIRST_CANDIDATES
+from unsee.methods.presets import FIRST_CANDIDATES, LEAST_IMAGES
 from unsee.types import Doubles, Floats, Ints, Mask
 
-STEPS = 60  # of the descent on predicted losses
+DESCENT_STEPS = 60  # of the descent on predicted losses
 FIRST_RADIUS, WIDEST, NARROWEST, AGAIN = 0.5, 4.0, 0.08, 0.4  # of the trust region, in units of sqrt(dim)
 WIDER, NARROWER = 1.3, 0.7  # what a good step makes of it, and one that gains nothing
 FIRST_SPREAD, LEAST_SPREAD, SPREAD_AGAIN, CALMER = 0.5, 0.1, 0.3, 0.95  # of candidates around the predicted optimum
@@ -61,7 +61,7 @@ class GuidedSearch:
         self._best, self._loss, self._predicted = np.zeros(dim), np.inf, np.inf
         self._true = np.inf  # the least loss of those asked about all images
         self._chosen: Ints | None = None  # the few images
-        self._count = np.inf if whole else float(FEW_IMAGES)  # how many they are
+        self._count = np.inf if whole else float(LEAST_IMAGES)  # how many they are
         self._since = 0  # generations since candidates were last checked
         self._checked: set[bytes] = set()
         self._inherited = inherited
@@ -121,7 +121,7 @@ class GuidedSearch:
         """Candidates on the way to the predicted optimum, and around it."""
         with one_blas_thread():
             self._model.fit()
-            found, self._predicted = self._model.descend(self._best, self._radius, self._target, STEPS)
+            found, self._predicted = self._model.descend(self._best, self._radius, self._target, DESCENT_STEPS)
         on_the_way = self._population // 2
         shares = np.linspace(0.3, 1.2, on_the_way)[:, None]
         noise = self._spread * self._rng.standard_normal((self._population, self._dim))
@@ -187,10 +187,10 @@ def expected_cost(generation: int, images: int, population: int) -> tuple[int, i
     """Candidates of a generation (from 0), and the images each is asked about, if few images say enough."""
     if generation == 0:
         return FIRST_CANDIDATES, images
-    if MOST * images < FEW_IMAGES:
+    if MOST * images < LEAST_IMAGES:
         return population, images
-    cycle = cycle_of(images, FEW_IMAGES, population)
-    return (CHECKED, images) if generation % (cycle + 1) == 0 else (population, FEW_IMAGES)
+    cycle = cycle_of(images, LEAST_IMAGES, population)
+    return (CHECKED, images) if generation % (cycle + 1) == 0 else (population, LEAST_IMAGES)
 
 
 def cycle_of(images: int, few: int, population: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from unsee.methods.replay import check_candidates
 from unsee.methods.search import AsksSome, Search
-from unsee.types import Doubles, Floats, Generation, Halves, Ints
+from unsee.types import Doubles, Floats, Generation, HalfFloats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def retrace(search: Search, history: Sequence[Generation], changed: str = "") ->
     return tuple(found)
 
 
-def as_arrays(inherited: Sequence[KnownAnswers]) -> dict[str, Doubles | Ints | Halves]:
+def as_arrays(inherited: Sequence[KnownAnswers]) -> dict[str, Doubles | Ints | HalfFloats]:
     """One array for each kind of number."""
     return {
         "z": np.concatenate([each.z for each in inherited]),

@@ -17,7 +17,14 @@ from unsee.data.images import Images
 from unsee.data.splits import Split, few_shot_split, largest_shots
 from unsee.errors import InputError
 from unsee.methods.inherited import Inherited
-from unsee.methods.presets import FEW_IMAGES, FIRST_CANDIDATES, LEAST_CANDIDATES, SAVING, reference_candidates, resolve
+from unsee.methods.presets import (
+    FIRST_CANDIDATES,
+    LEAST_CANDIDATES,
+    LEAST_IMAGES,
+    SAVING,
+    reference_candidates,
+    resolve,
+)
 from unsee.methods.registry import METHODS
 from unsee.models.black_box import BlackBox
 from unsee.settings import Settings, Value, check_settings
@@ -135,7 +142,7 @@ def make_task(
         images = len(split.train) + len(split.valid)
         limit = max(
             reference_candidates(data.name, len(data.class_names)) * images // SAVING,
-            FIRST_CANDIDATES * images + LEAST_CANDIDATES * min(FEW_IMAGES, images),  # few images save less
+            FIRST_CANDIDATES * images + LEAST_CANDIDATES * min(LEAST_IMAGES, images),  # few images save less
         )
         task = replace(task, settings=check_settings({**settings.as_dict(), "image_queries": limit}))
     return replace(task, settings=_settings_to_choose_by(task))

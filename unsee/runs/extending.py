@@ -22,7 +22,7 @@ from unsee.runs.records import ConfigRecord
 from unsee.types import Ledger
 from unsee.versions import changes
 
-SHARE = 10  # an extended run is given this part of the image queries of the run it starts from
+EXTENDED_SHARE = 10  # an extended run is given this part of the image queries of the run it starts from
 
 
 def other_list(config: ConfigRecord, forget: Sequence[str], restore: Sequence[str]) -> tuple[str, ...]:
