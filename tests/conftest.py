@@ -5,6 +5,7 @@ The models here are tiny: a second thread would spend its time waiting, and wait
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 
@@ -13,6 +14,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import unsee  # isort: skip  # first: it keeps onnxruntime from reporting its use
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
@@ -64,5 +66,22 @@ def processes():
 
 @pytest.fixture(scope="session")
 def demo_features(tmp_path_factory):
-    """A cache folder for features of the embedded images: encoding them takes 15 seconds of CPU time, once."""
+    """A cache folder for features of the embedded images: encoding them all would take 15 seconds of CPU time."""
     return tmp_path_factory.mktemp("features")
+
+
+@pytest.fixture(scope="session")
+def few_photos():
+    """The embedded data with fifty test photos of each class, each four times: fewer photos to encode."""
+    found = unsee.load_data("demo")
+    rows = np.arange(len(found.test))
+    for label in range(len(found.class_names)):
+        own = np.flatnonzero(found.test.labels == label)
+        rows[own] = np.resize(own[:50], len(own))
+    return dataclasses.replace(found, test=found.test.subset(rows))
+
+
+@pytest.fixture
+def few_demo_photos(monkeypatch, few_photos):
+    """Makes them what `demo` loads."""
+    monkeypatch.setattr("unsee.data.load_demo", lambda: few_photos)

@@ -15,7 +15,7 @@ import unsee
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def test_the_own_service_example_forgets_within_its_budget(capsys, monkeypatch, demo_features):
+def test_the_own_service_example_forgets_within_its_budget(capsys, monkeypatch, demo_features, few_demo_photos):
     cached = partial(unsee.load_model, cache=unsee.FeatureCache(demo_features))
     monkeypatch.setattr(unsee, "load_model", cached)
     runpy.run_path(str(EXAMPLES / "own_service.py"))["main"](iterations=10)
@@ -53,7 +53,9 @@ def run_cell(source: str, names: dict[str, object]) -> object:
 
 
 @pytest.mark.parametrize("iterations", [15, pytest.param(60, marks=pytest.mark.slow)])
-def test_the_notebook_runs_from_top_to_bottom_and_forgets(capsys, monkeypatch, tmp_path, demo_features, iterations):
+def test_the_notebook_runs_from_top_to_bottom_and_forgets(
+    capsys, monkeypatch, tmp_path, demo_features, few_demo_photos, iterations
+):
     monkeypatch.setattr(unsee, "load_model", partial(unsee.load_model, cache=unsee.FeatureCache(demo_features)))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "notebook"}

@@ -55,9 +55,10 @@ ALONE = [page for page in PAGES if blocks(page, "python") and page.name != "firs
 
 
 @pytest.mark.parametrize("page", ALONE, ids=name_of)
-def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys, demo_features):
+def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys, demo_features, few_demo_photos):
     load, features = unsee.load_model, unsee.FeatureCache(demo_features)
     monkeypatch.setattr(unsee, "load_model", lambda name, **given: load(name, **{"cache": features, **given}))
+    monkeypatch.setattr(unsee, "FeatureCache", lambda folder: features)
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     for block in blocks(page, "python"):  # the blocks of a page follow one another

@@ -147,6 +147,20 @@ def test_what_is_still_recognised_is_not_forgotten():
     assert "accuracy 50 % (45–55) prompt alone, which is as served" in found[1].evidence
 
 
+LISTED = {
+    "leaks": ("leak", 2, answers(share(200, 400), 400, auroc_probe=estimate(0.9, 0.88, 0.92))),
+    "open questions": ("unclear", 3, answers(share(6, 20), 20, auroc_probe=estimate(0.70, 0.54, 0.86))),
+}
+
+
+@pytest.mark.parametrize("what", LISTED)
+def test_the_headline_counts_every_finding_listed_with_its_mark(what):
+    mark, count, after = LISTED[what]
+    first, *listed = judge(record(after))
+    assert [each.mark for each in listed].count(mark) == count
+    assert first.evidence == f"{count} {what} below"
+
+
 WIDE = {
     "a probe": ({"probe": {16: estimate(0.52, 0.40, 0.64)}}, "too few images to tell whether a 16-shot probe"),
     "the label": (

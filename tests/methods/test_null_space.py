@@ -84,9 +84,9 @@ def test_a_black_box_is_refused_in_one_line(model, data, method):
 
 
 @pytest.fixture(scope="module")
-def embedded(demo_features):
+def embedded(demo_features, few_photos):
     cache = unsee.models.FeatureCache(demo_features)
-    return unsee.load_model("mini", cache=cache), unsee.load_data("demo")
+    return unsee.load_model("mini", cache=cache), few_photos
 
 
 @pytest.mark.parametrize(("method", "low", "high"), [("null-space", 0.95, 0.97), ("null-space-centred", 0.97, 0.98)])

@@ -33,8 +33,8 @@ def mini(cache):
 
 
 @pytest.fixture(scope="module")
-def demo(demo_features):
-    return unsee.load_data("demo")
+def demo(few_photos):
+    return few_photos
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_damaged_embedded_files_are_one_clear_line(tmp_path):
         embedded.load_mini(folder=tmp_path)
 
 
-def test_forget_demo_works_from_any_folder_and_draws_its_picture(tmp_path, monkeypatch, capsys, cache):
+def test_forget_demo_works_from_any_folder_and_draws_its_picture(tmp_path, monkeypatch, capsys, cache, few_demo_photos):
     monkeypatch.chdir(tmp_path)
     assert main(["forget", "demo", "--forget", ",".join(FORGET), "--iterations", "3", "--cache-dir", str(cache)]) == 0
     (run,) = (tmp_path / "runs").glob("demo-lcs-*-seed0")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -102,3 +104,21 @@ def test_one_tower_alone_is_said_to_be_one(weights, tmp_path):
         assert f"no {missing}" in refusal(tmp_path / "part.pt")
     torch.save({"fc.weight": torch.zeros(2, 2)}, tmp_path / "other.pt")
     assert "not a CLIP" in refusal(tmp_path / "other.pt")
+
+
+@pytest.mark.parametrize("names", ["hugging face", "openai"])
+@pytest.mark.parametrize("config", [False, True])
+def test_a_folder_may_hold_the_saved_file_with_or_without_a_config(weights, folder, tmp_path, names, config):
+    torch.save(dict(weights) if names == "hugging face" else openai_names(weights), tmp_path / "epoch 3.pt")
+    if config:
+        shutil.copy(folder / "config.json", tmp_path)
+    assert same_weights(tmp_path, folder)
+
+
+def test_of_several_files_of_weights_one_is_to_be_named(weights, tmp_path):
+    for epoch in (1, 2):
+        torch.save(weights, tmp_path / f"epoch{epoch}.pt")
+    torch.save({}, tmp_path / "optimizer.pt")
+    assert refusal(tmp_path).endswith(f"several files of weights; name one, as in {tmp_path / 'epoch1.pt'}")
+    (tmp_path / "epoch1.pt").unlink()
+    read_checkpoint(str(tmp_path))  # the optimizer's state is not a model

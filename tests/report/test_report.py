@@ -202,8 +202,11 @@ def test_classes_that_fell_are_named(runs, tmp_path):
     (many / "config.json").write_text(json.dumps(config))
     (many / "result.json").write_text(json.dumps(result))
     words = Page(write_report([many], tmp_path / "report.html")[0]).words
-    ways = "prompt alone, as served (mask-top-digit)"
-    assert f"still recognised (accuracy in percent, plain prompt → {ways}): class 1 90 → 90 → 90." in words
+    ways = "prompt alone → as served (mask-top-digit)"
+    assert (
+        f"still recognised (accuracy in percent, plain prompt → {ways}): class 1 90 → 90 → 90, class 0 90 → 20 → 0."
+        in words
+    )
     assert f"recognised less often (plain prompt → {ways}): class 77 90 → 40 → 30." in words
 
 

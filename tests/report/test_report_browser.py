@@ -73,3 +73,18 @@ def test_the_page_is_never_wider_than_the_window(opened, width):
     *widths, inner = opened.execute_script(script)
     assert inner == width
     assert max(widths) <= width
+
+
+WRAPPED = """return [...document.querySelectorAll('td, tbody th')].filter(cell => {
+  const text = document.createRange(); text.selectNodeContents(cell);
+  return cell.innerText && cell.innerText.length <= 16 && text.getClientRects().length > 1;
+}).map(cell => cell.innerText)"""
+SHRUNK = "return [...document.querySelectorAll('img.chart')].map(i => i.clientWidth / i.naturalWidth)"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_short_cells_keep_to_one_line_and_charts_stay_readable(opened, width):
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert opened.execute_script(WRAPPED) == []
+    assert all(each == 0 or each > 0.75 for each in opened.execute_script(SHRUNK))  # 0: folded

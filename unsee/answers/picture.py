@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -91,12 +93,18 @@ def _text(
     draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, size: int, colour: str, room: int = 10_000, end: str = ""
 ) -> int:
     """Draws text and its end, the text cut short where both do not fit; returns the width."""
-    font, shown = ImageFont.load_default(size), text
+    font, shown = _font(size), text
     while len(shown) > 2 and draw.textlength(shown + end, font) > room:
         text = text[:-1]
         shown = text + "…"
     draw.text(at, shown + end, fill=colour, font=font)
     return round(draw.textlength(shown + end, font))
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Read once: that takes longer than drawing with it."""
+    return ImageFont.load_default(size)
 
 
 def _spread(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: int) -> list[int]:

@@ -22,7 +22,7 @@ def judge(found: AuditRecord) -> tuple[Finding, ...]:
     for part in PARTS.values():
         (access if part.access else others).extend(part.findings(found))
     ordered = sorted([*access, *others], key=lambda finding: WORST_FIRST.index(finding.mark))
-    return (_headline(found, access), *ordered)
+    return (_headline(found, access, ordered), *ordered)
 
 
 def sentences(findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -37,15 +37,16 @@ def eligibility(accuracy: EstimateRecord | None, chance: float) -> Eligibility:
     return "known" if accuracy.low > chance + MARGIN else "never known"
 
 
-def _headline(found: AuditRecord, access: Sequence[Finding]) -> Finding:
-    marks = [finding.mark for finding in access]
+def _headline(found: AuditRecord, access: Sequence[Finding], listed: Sequence[Finding]) -> Finding:
+    """Judged by the findings on access to the forgotten classes; counts all that are listed with its mark."""
+    marks, below = ([finding.mark for finding in findings] for findings in (access, listed))
     if "leak" in marks:
-        leaks = count_of(marks.count("leak"), "leak")
+        leaks = count_of(below.count("leak"), "leak")
         return make_finding("leak", "the answers still leak the forgotten classes", leaks)
     if classes_known(found, "never known") == list(found.forget):
         return make_finding("unclear", "these classes were never known, so they cannot be called forgotten", "")
     if "unclear" in marks:
-        open_ones = count_of(marks.count("unclear"), "open question")
+        open_ones = count_of(below.count("unclear"), "open question")
         return make_finding("unclear", "not shown to be free of leaks", open_ones)
     images = f"{found.after.images} test images of forgotten classes"
     return make_finding("ok", "no leak found in these answers", f"{images}; embeddings and weights are not audited")

@@ -45,6 +45,7 @@ CROWDED = 44  # letters under one chart; more would run into each other and are 
 MANY_POINTS = 12  # from here on a spread is a band, not bars
 NUMBERED = 15  # up to here a cell has room for its number
 LONG_NAME = 22  # letters of a class name that fit beside a chart
+TRIMMED: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05}  # square maps leave room around them
 
 
 def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_label: str = "") -> Figure:
@@ -58,6 +59,9 @@ def panels(parts: Sequence[tuple[str, Sequence[Series]]], x_label: str = "", y_l
             axes = figure.add_subplot(1, len(parts), i + 1)
             _lines(axes, series, names)
             axes.set(title=title, xlabel=x_label, ylabel=y_label if i == 0 else "")
+            if title.endswith("%"):  # one point at 100 would get an axis up to 105
+                low, high = axes.get_ylim()
+                axes.set_ylim(max(low, -2), min(high, 102))
         if len(names) > 1:
             _legend(figure, names)
         return figure
@@ -119,7 +123,7 @@ def as_svg(figure: Figure) -> str:
     """The figure as SVG, without a date."""
     out = io.StringIO()
     with _style():
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, **TRIMMED)
     return out.getvalue()
 
 
@@ -127,7 +131,7 @@ def as_png(figure: Figure) -> bytes:
     """The figure as PNG, fine enough for print."""
     out = io.BytesIO()
     with _style():
-        figure.savefig(out, format="png", dpi=200, metadata={"Software": None})
+        figure.savefig(out, format="png", dpi=200, metadata={"Software": None}, **TRIMMED)
     return out.getvalue()
 
 
@@ -197,7 +201,7 @@ def _legend_columns(names: Sequence[str], width: float) -> int:
 def dots(names: Sequence[str], ways: Mapping[str, Sequence[float]], x_label: str) -> Figure:
     """One line per name, one mark per way: values in percent, NaN where there is none."""
     with _style():
-        figure = Figure(figsize=(6.4, 1.2 + 0.24 * len(names)))
+        figure = Figure(figsize=(5.4, 1.2 + 0.24 * len(names)))
         axes, place = figure.add_subplot(), np.arange(len(names))
         marks = (("o", KEEP_BLUE, "none"), ("D", FORGET_ORANGE, FORGET_ORANGE))
         for (title, values), (marker, colour, fill) in zip(ways.items(), marks, strict=False):
@@ -211,7 +215,7 @@ def dots(names: Sequence[str], ways: Mapping[str, Sequence[float]], x_label: str
 
 def _bars(names: Sequence[str], before: Doubles, after: Mapping[str, Doubles], gone: Mask) -> Figure:
     order, place, each = _forgotten_first(gone), np.arange(len(names)), 0.8 / (1 + len(after))
-    figure = Figure(figsize=(6.4, 1.3 + (0.1 + 0.12 * (1 + len(after))) * len(names)))
+    figure = Figure(figsize=(4.6, 1.6 + (0.1 + 0.12 * (1 + len(after))) * len(names)))
     axes = figure.add_subplot()
     edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 0.5}
     axes.barh(place - 0.4 + each / 2, before[order], 0.95 * each, color=GREY, **edge)
@@ -237,7 +241,7 @@ def _bars(names: Sequence[str], before: Doubles, after: Mapping[str, Doubles], g
             Patch(facecolor=colour, edgecolor=INK, label=f"{title}, to {fate}", **look)
             for fate, colour in (("forget", FORGET_ORANGE), ("keep", KEEP_BLUE))
         ]
-    figure.legend(handles=keys, loc="outside upper center", ncols=2, fontsize=8)
+    figure.legend(handles=keys, loc="outside upper left", fontsize=8)
     return figure
 
 

@@ -23,16 +23,17 @@ class FallenClasses:
 
 
 def fallen_classes(g: SeedGroup) -> FallenClasses:
-    """Judged as served, where that is known: recognised more than five points above chance, or five points less."""
+    """Judged by the worse of prompt alone and as served: more than five points above chance, or five points less."""
     ways = {when: shares for when in g.ways() if not np.isnan(shares := g.accuracy(when)).all()}
-    before, after, gone = g.accuracy("before"), list(ways.values())[-1], g.first.forgotten
+    before, gone = g.accuracy("before"), g.first.forgotten
+    most, least = np.max(list(ways.values()), axis=0), np.min(list(ways.values()), axis=0)
     names, chance = g.first.class_names, 1 / len(gone)
 
     def words(i: int) -> str:
         return f"{names[i]} {' → '.join(percent(x[i], 0, '') for x in (before, *ways.values()) if not np.isnan(x[i]))}"
 
-    loss = np.where(np.isnan(before), 0.0, before) - after
-    still = sorted(np.flatnonzero(gone & (after > chance + MARGIN)).tolist(), key=lambda i: -after[i])
+    loss = np.where(np.isnan(before), 0.0, before) - least
+    still = sorted(np.flatnonzero(gone & (most > chance + MARGIN)).tolist(), key=lambda i: -most[i])
     lost = sorted(np.flatnonzero(~gone & (loss > MARGIN)).tolist(), key=lambda i: -loss[i])
     return FallenClasses([words(i) for i in still], [words(i) for i in lost])
 

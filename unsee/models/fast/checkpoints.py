@@ -5,7 +5,7 @@
 | Hugging Face  | folder or hub id: config.json, model.safetensors (or shards, or pytorch_model.bin) |
 | OpenAI        | one .pt: a TorchScript archive or a state dict                                 |
 | OpenCLIP      | folder: open_clip_config.json and weights; or `ARCHITECTURE:weights-file`       |
-| your own      | `torch.save(model.state_dict(), FILE)` of any of these                         |
+| your own      | `torch.save(model.state_dict(), FILE)` of any of these, or a folder with that file |
 
 Nothing in a file is ever executed: weights come from safetensors, from `torch.load(weights_only=True)`,
 or, for TorchScript, from a reader that knows tensors only: `torch.jit.load` would run the archive's own
@@ -32,7 +32,12 @@ from unsee.models.fast.checkpoint_record import (
 )
 from unsee.models.fast.open_clip import read_open_clip_folder
 from unsee.models.fast.preprocessor_config import read_preprocess
-from unsee.models.fast.state_dicts import architecture_names, read_architecture_file, read_state_file
+from unsee.models.fast.state_dicts import (
+    architecture_names,
+    in_hugging_face_names,
+    read_architecture_file,
+    read_state_file,
+)
 from unsee.models.fast.weights import Weights, floats, read_weights
 from unsee.models.library.dual_encoder import DUAL_ENCODERS, refuse_code
 
@@ -48,6 +53,8 @@ __all__ = [
 ]
 
 WEIGHT_ENDINGS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".onnx", ".zip")
+SAVED_ENDINGS = WEIGHT_ENDINGS[:5]
+NO_WEIGHTS = ("optimizer", "scheduler", "training_args", "rng_state", "scaler")  # beside them in a trainer's folder
 
 
 def read_checkpoint(name: str) -> Checkpoint:
@@ -84,7 +91,7 @@ def _read_folder(folder: Path) -> Checkpoint:
         return read_open_clip_folder(folder)
     if (folder / "config.json").is_file():
         return _hugging_face(folder)
-    raise ModelError(f"{folder}: no config.json or open_clip_config.json in this folder")
+    return read_state_file(_only_weights(folder, "no config.json or open_clip_config.json in this folder"))
 
 
 def _hugging_face(folder: Path) -> Checkpoint:
@@ -110,7 +117,7 @@ def _hugging_face(folder: Path) -> Checkpoint:
             patch=int(vision.get("patch_size", 32)),
             eos=None if eos == 2 and kind == "clip" else eos,
             preprocess=read_preprocess(folder, image),
-            state=floats(_hf_weights(folder)),
+            state=floats(in_hugging_face_names(str(folder), _hf_weights(folder))),
             folder=folder,
             tokenizer="clip" if kind == "clip" else "library",
         )
@@ -137,7 +144,17 @@ def _hf_weights(folder: Path) -> Weights:
         if index.is_file():
             shards = sorted(set(read_json(index).get("weight_map", {}).values()))
             return {key: value for shard in shards for key, value in read_weights(folder / shard).items()}
-    raise ModelError(f"{folder}: no model.safetensors or pytorch_model.bin")
+    return read_weights(_only_weights(folder, "no model.safetensors or pytorch_model.bin"))
+
+
+def _only_weights(folder: Path, missing: str) -> Path:
+    """The one file in a folder that can be a model's weights."""
+    files = [p for p in sorted(folder.iterdir()) if p.suffix in SAVED_ENDINGS and p.stem not in NO_WEIGHTS]
+    if len(files) > 1:
+        raise ModelError(f"{folder}: {missing}, and several files of weights; name one, as in {files[0]}")
+    if not files:
+        raise ModelError(f"{folder}: {missing}")
+    return files[0]
 
 
 def _from_hub(name: str) -> Path:

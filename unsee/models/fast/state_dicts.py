@@ -72,6 +72,14 @@ def architecture_names() -> list[str]:
     return [name + suffix for name in VIT_SIZES for suffix in ("", "-quickgelu")]
 
 
+def in_hugging_face_names(source: str, state: Weights) -> Weights:
+    """Weights of a folder with Hugging Face's config: without prefixes, OpenAI's and OpenCLIP's names replaced."""
+    state = _bare(state)
+    if any(key in state for key in _OPENAI) and not any(key in state for key in _HUGGING_FACE):
+        return from_openai_names(source, state, True, HEAD, None).state
+    return state
+
+
 def _read(path: Path, quick_gelu: bool, head: int, architecture: str | None = None) -> Checkpoint:
     state = _bare(read_weights(path))
     if any(key in state for key in _HUGGING_FACE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from unsee.errors import ModelError
@@ -44,7 +45,7 @@ class ClipTokenizer:
     fingerprint = f"clip-bpe-{CLIP_VOCABULARY}"
 
     def __init__(self) -> None:
-        self._file = FileTokenizer(CLIP)
+        self._file = _clip_file()
         self.sos, self.eot = self._file.sos, self._file.eot
 
     def ids(self, text: str) -> list[int]:
@@ -85,6 +86,12 @@ def find_tokenizer(folder: Path | None, vocabulary: int) -> ClipTokenizer | File
     if vocabulary != CLIP_VOCABULARY:
         raise ModelError(f"{folder}: no tokenizer.json, and {vocabulary} tokens are not CLIP's {CLIP_VOCABULARY}")
     return ClipTokenizer()
+
+
+@cache
+def _clip_file() -> FileTokenizer:
+    """The file of this package, read once: that takes longer than loading a small model's weights."""
+    return FileTokenizer(CLIP)
 
 
 def _hash(*parts: bytes) -> str:
