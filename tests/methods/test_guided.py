@@ -228,10 +228,10 @@ def test_losses_it_does_not_model_are_refused(model, data, given, message):
         PromptTuner(FORGET, "guided", **SHORT, **given).task(model, data)
 
 
-def test_its_default_is_a_fortieth_of_what_the_papers_search_takes(model, data):
+def test_its_default_is_a_twentieth_of_what_the_papers_search_takes(model, data):
     lcs = PromptTuner(FORGET, "lcs", shots=4).task(model, data)
     task = PromptTuner(FORGET, "guided", shots=4).task(model, data)
-    assert task.settings.image_queries == lcs.settings.limit * 80 // 40
+    assert task.settings.image_queries == lcs.settings.limit * 80 // 20
 
 
 def test_the_journal_has_inferred_losses_and_no_nan(model, data, tmp_path):

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @click.option(
     "--image-queries",
     type=int,
-    show_default="for guided a fortieth of what lcs takes; for others no limit",
+    show_default="for guided a twentieth of what lcs takes; for others no limit",
     help="Most image queries: one image scored under one prompt.",
 )
 @shared("price")

@@ -41,7 +41,7 @@ POPULATION = 20
 FIRST_CANDIDATES = 20  # of a guided search: drawn from N(0, I) and asked about all images
 LEAST_IMAGES = 16  # that each further one is asked about, at least
 LEAST_CANDIDATES = 800  # that it is given, however few the images
-SAVING = 40  # a guided search is given this part of the image queries that the paper's search has
+SAVING = 20  # a guided search is given this part of the image queries that the paper's search has
 IMAGE_SIZE = 224  # what the authors' loaders resize every image to
 
 

@@ -67,7 +67,7 @@ METHODS: dict[str, Method] = {
         own_schedule=True,
     ),
     "guided": Method(
-        "LCS's prompts, found by a model of the answers with a fortieth of the image queries (not in the paper)",
+        "LCS's prompts, found by a model of the answers with a twentieth of the image queries (not in the paper)",
         {"parametrization": "shared", "search": "guided", "population": 10, "iterations": 100_000, "merit": "h-all"},
         own_schedule=True,
     ),
