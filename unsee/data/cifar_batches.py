@@ -157,7 +157,7 @@ def _python_labels(layout: Layout, files: tuple[Path, ...], size: int) -> Labels
 def _sheet_pixels(layout: Layout, path: Path, part: str) -> Pixels:
     """One image a row: a picture 1024 pixels wide and 10,000 high."""
     try:
-        with Image.open(path) as sheet:
+        with Image.open(path, formats=("PNG",)) as sheet:
             return np.asarray(sheet.convert("RGB")).reshape(-1, 32, 32, 3)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error})") from None
