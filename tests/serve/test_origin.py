@@ -58,7 +58,8 @@ def test_with_keys_name_and_origin_do_not_matter(ask):
 @pytest.mark.parametrize("keys", [True, False])
 def test_a_body_with_two_lengths_is_refused_and_hung_up_on(served, without_keys, keys):
     server = served if keys else without_keys
-    smuggled = b"POST /v1/classify HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n"
+    lengths = b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n"
+    smuggled = b"POST /v1/classify HTTP/1.1\r\nhost: 127.0.0.1\r\n" + lengths
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(smuggled + b"0\r\n\r\n" + b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         answer = b""
