@@ -30,6 +30,9 @@ _LATEX = {
 }
 MANY_CLASSES = 60  # beyond, classes are no longer drawn one by one
 _NUMBER = re.compile(r"[-−+]?\d[\d,. ]*( ± \d[\d.]*)?")
+_SIGNED = re.compile(r"[-+]\d[\d.,]*(e[-+]?\d+)?( [\d .,%±()+–to-]*)?")  # also with its unit, spread or interval
+# What a terminal obeys instead of showing: control characters, and marks that turn the direction of writing.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\udc80-\udc9f]")
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,29 @@ def points(mean: float, std: float, runs: int) -> str:
     return f"{100 * mean:.2f}" + (f" ± {100 * std:.2f}" if runs > 1 else "")
 
 
+def harmless(text: str) -> str:
+    """The text with everything in it that a terminal would obey written out, such as \\x1b."""
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def harmless_json(text: str) -> str:
+    """The same for JSON, which stays the same JSON."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def as_csv(table: TextTable) -> str:
     """Comma-separated, quoted where needed; title and notes are left out."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([table.header, *table.rows])
+    rows = ([_no_formula(cell) for cell in row] for row in [table.header, *table.rows])
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
+
+
+def _no_formula(cell: str) -> str:
+    """The cell as no spreadsheet takes it for a formula; numbers stay as they are."""
+    text = cell.replace("\r", " ")
+    begins = text.lstrip()[:1]
+    return f"'{text}" if begins in ("=", "@") or (begins in ("+", "-") and not _SIGNED.fullmatch(text)) else text
 
 
 def as_latex(table: TextTable) -> str:

@@ -33,6 +33,7 @@ from unsee.runs.prompt import Prompt
 from unsee.runs.records import ConfigRecord, ResultRecord
 from unsee.runs.tuning import TunedRun, complete, continue_run, keep_fitted, start_run
 from unsee.settings import EXTENDABLE, GivenSettings, Settings, Value, check_names
+from unsee.text_table import harmless
 from unsee.types import Floats, Generation, Ledger, Mask, Say, Scores
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ class PromptTuner:
                 if watch is not None:
                     watch(generation, settings)
 
-            yield both, say or (lambda text: console.print(text, soft_wrap=True))
+            yield both, say or (lambda text: console.print(harmless(text), soft_wrap=True))
 
     if not TYPE_CHECKING:  # so that mypy still knows which attributes there are
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -111,6 +112,41 @@ def test_a_file_name_that_is_no_text_is_printed_as_its_bytes():
     screen.write(os.fsdecode(b"photo-\xff.png ") + "±")
     screen.flush()
     assert screen.buffer.getvalue() == b"photo-\xff.png " + "±".encode()
+
+
+HOSTILE = "cat\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202egpj\udc9b"
+OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\udc80-\udc9f]")
+
+
+@pytest.mark.parametrize(
+    "part", [HOSTILE, TextTable([HOSTILE], [[HOSTILE]], HOSTILE), Table(HOSTILE, title=HOSTILE, caption=HOSTILE)]
+)
+def test_names_cannot_command_the_terminal(part, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    Console().say(HOSTILE)
+    Console().show({}, [part])
+    out, err = capsys.readouterr()
+    assert not OBEYED.search(out + err)
+    assert r"cat\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202egpj" in err
+    assert r"cat\x1b]0;owned" in out
+
+
+def test_names_in_json_cannot_command_the_terminal_and_stay_the_same(capsys):
+    Console(as_json=True).show({"name": HOSTILE}, [])
+    text = capsys.readouterr().out
+    assert not OBEYED.search(text)
+    assert json.loads(text) == {"name": HOSTILE}
+
+
+def test_names_in_errors_cannot_command_the_terminal(tmp_path, capsys):
+    name = HOSTILE.replace("\udc9b", "")
+    photos = tiny.write_images(tmp_path / "photos", names=(name, "dog"), train=1, test=1)
+    assert main(["forget", str(photos), "--forget", "catt"]) == 1
+    assert main(["evaluate", str(tmp_path / name)]) == 1
+    assert main(["forget", "demo", "--forget", "cat", "--method", name]) == 2
+    err = capsys.readouterr().err
+    assert not OBEYED.search(err)
+    assert err.count(r"\x1b[2J") >= 3
 
 
 def test_python_m_unsee_is_the_command():

@@ -7,6 +7,9 @@ import http.server
 import io
 import json
 import pickle
+import re
+import subprocess
+import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -54,7 +57,7 @@ def write_python(folder, pixels, labels):
     (folder / "cifar-10-batches-py").mkdir(parents=True)
     for part, p, y in zip(cifar.BATCHES, pixels, labels, strict=True):
         batch = {b"data": p.transpose(0, 3, 1, 2).reshape(10_000, 3072), b"labels": y.tolist(), b"batch_label": b"b"}
-        (folder / "cifar-10-batches-py" / part).write_bytes(pickle.dumps(batch, protocol=2))
+        (folder / "cifar-10-batches-py" / part).write_bytes(pickle.dumps(batch, protocol=3))
 
 
 def write_sheets(folder, pixels, labels):
@@ -151,23 +154,53 @@ class Bomb:
 def test_a_malicious_pickle_runs_nothing(written, tmp_path):
     marker = tmp_path / "ran"
     for content in ({b"data": Bomb(marker)}, Bomb(marker)):
-        (tmp_path / "batch").write_bytes(pickle.dumps(content))
         with pytest.raises(DataError, match="refused, it holds more than data"):
-            read_pickle(tmp_path / "batch")
+            read_pickle(tmp_path / "batch", pickle.dumps(content))
     assert not marker.exists()
     for content, message in (
         (b"", "damaged"),
         (pickle.dumps([1]), "not a dictionary"),
         (pickle.dumps({})[:3], "damaged"),
     ):
-        (tmp_path / "batch").write_bytes(content)
         with pytest.raises(DataError, match=message):
-            read_pickle(tmp_path / "batch")
+            read_pickle(tmp_path / "batch", content)
     written("python", tmp_path)
     for content, message in (({b"labels": [0] * 10_000}, "no uint8 'data'"), ({b"labels": 5}, "no list of 'labels'")):
         replace(tmp_path / "cifar-10-batches-py" / "data_batch_1", pickle.dumps(content))
         with pytest.raises(DataError, match=message):
-            cifar.load_cifar10(tmp_path).train.read(0)
+            cifar.load_cifar10(tmp_path, seals={}).train.read(0)
+
+
+class Crafted:
+    """Pickles as it is told."""
+
+    def __init__(self, *reduced: object) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+
+FIELDS = {"offset": (np.dtype("u1"), 1 << 40), "pointer": (np.dtype("O"), 0)}  # outside of the array; of its bytes
+READ = "import sys; from pathlib import Path; from unsee.data.pickles import read_pickle as read; "
+READ += "path = Path(sys.argv[1]); print(read(path, path.read_bytes())[b'data'])"
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_crafted_dtype_cannot_corrupt_memory(field, tmp_path):
+    kind = Crafted(np.dtype, ("V8", False, True), (3, "|", None, ("a",), {"a": FIELDS[field]}, 8, 1, 0))
+    state = 1, (1,), kind, False, b"A" * 8
+    array = Crafted(np.empty(0).__reduce__()[0], (np.ndarray, (0,), b"b"), state)
+    (tmp_path / "batch").write_bytes(pickle.dumps({b"data": array}, protocol=3))
+    done = subprocess.run([sys.executable, "-c", READ, tmp_path / "batch"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, "the process crashed, or believed the file"
+    assert re.search(r"DataError: .*batch: (refused, it holds more than data|damaged)", done.stderr)
+
+
+def test_a_pickle_that_is_not_the_published_one_is_not_opened(written, tmp_path):
+    written("python", tmp_path)
+    with pytest.raises(DataError, match=r"data_batch_1: is not CIFAR-10's \(its md5 is not c99cafc15224"):
+        cifar.load_cifar10(tmp_path)
 
 
 def test_named_sets_are_looked_for_in_the_data_folder(written, tmp_path, labels):

@@ -98,11 +98,16 @@ def test_both_official_forms_give_the_fine_labels_and_the_same_pixels(form, requ
 
 @pytest.mark.slow
 def test_the_python_files_are_held_to_their_checksums(python_form):
-    data = load_cifar100(python_form)
-    with pytest.raises(DataError, match=r"test: is not CIFAR-100's \(its md5 is not f0ef6b0ae62326f3"):
-        data.test.read(0)
     own = {p: hashlib.md5((python_form / "cifar-100-python" / p).read_bytes()).hexdigest() for p in SIZES}
     assert load_cifar100(python_form, seals=own).test.read(0).size == (32, 32)
+    for part in SIZES:
+        with pytest.raises(DataError, match=rf"{part}: is not CIFAR-100's \(its md5 is not {'0' * 32}"):
+            load_cifar100(python_form, seals={**own, part: "0" * 32})
+
+
+def test_not_even_the_class_names_are_unpickled_from_another_file(python_form):
+    with pytest.raises(DataError, match=r"meta: is not CIFAR-100's \(its md5 is not 7973b15100ade9"):
+        load_cifar100(python_form)
 
 
 def linked(folder, target):
@@ -162,7 +167,7 @@ def test_damaged_and_strange_batches_are_one_clear_line(python_form, binary_form
     (below / "meta").unlink()
     write_pickle(below / "meta", {b"fine_label_names": names()[::-1]})
     with pytest.raises(DataError, match="meta: its class names are not CIFAR-100's"):
-        load_cifar100(tmp_path / "names")
+        load_cifar100(tmp_path / "names", seals={})
     below = linked(binary_form, tmp_path / "binary")
     replaced(below / "test.bin", (binary_form / "cifar-100-binary" / "test.bin").read_bytes()[:-5])
     with pytest.raises(DataError, match=r"test\.bin: is 30739995 bytes long, not 30740000"):

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 from contextlib import suppress
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 import unsee
-from unsee import ImageError, InputError
+from unsee import DataError, ImageError, InputError
+from unsee.data.cifar import TEN
+from unsee.data.cifar_batches import _sheet_pixels
 from unsee.data.images import ArraySource, as_rgb, decode, labelled
 
 
@@ -58,6 +61,43 @@ def test_a_damaged_tiff_is_read_or_named_whatever_its_decoder_raises(tag, kind):
     content[at + 2 : at + 8] = struct.pack("<HI", kind, 1)  # one value of another type
     with suppress(ImageError):  # nothing else; some releases of Pillow read past a palette that is not one
         assert decode(bytes(content), "broken.tif").size == (16, 16)
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+@pytest.mark.parametrize("name", ["photo.png", "data_batch_1.png"])
+def test_a_png_that_holds_postscript_starts_no_program(tmp_path, monkeypatch, name):
+    (tmp_path / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # Pillow remembers whether Ghostscript is there
+    (tmp_path / name).write_bytes(EPS)
+    with pytest.raises(DataError, match=name):
+        _sheet_pixels(TEN, tmp_path / name, "data_batch_1") if "batch" in name else read_file(tmp_path / name)
+    assert not (tmp_path / "ran").exists()
+
+
+def read_file(path):
+    return unsee.as_images([path]).read(0)
+
+
+@pytest.mark.parametrize("kind", ["PSD", "ICO", "TGA", "PCX", "DDS", "SGI"])
+def test_formats_that_are_no_photos_are_not_decoded(tmp_path, kind):
+    out = io.BytesIO(b"8BPS\x00\x01" + bytes(6) + struct.pack(">HIIHH", 3, 4, 4, 8, 3) + bytes(80))
+    if kind != "PSD":
+        Image.new("RGB", (16, 16)).save(out, kind)
+    with pytest.raises(ImageError, match="not an image this machine can decode; known are JPEG, PNG"):
+        decode(out.getvalue(), "photo.png")
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(monkeypatch):
+    out = io.BytesIO()
+    Image.new("1", (300, 200)).save(out, "PNG")
+    assert decode(out.getvalue(), "large.png", pixels=60_000).size == (300, 200)
+    monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("decoded"))
+    with pytest.raises(ImageError, match=r"large\.png: 300 x 200 pixels are more than the 59999 allowed"):
+        decode(out.getvalue(), "large.png", pixels=59_999)
 
 
 def test_an_exif_rotated_photo_is_read_upright(tmp_path):

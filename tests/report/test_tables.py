@@ -12,7 +12,7 @@ TABLE = TextTable(("class", "H"), (("cat", "96.30 ± 0.46"), (NASTY, "–")), "F
 
 
 def test_csv_gives_back_every_cell():
-    cells = [["a,b", 'say "x"', "two\nlines"], ["", "=1+1", "ü"]]
+    cells = [["a,b", 'say "x"', "two\nlines"], ["", "a=1+1", "ü"]]
     read = list(csv.reader(io.StringIO(as_csv(TextTable(("x", "y", "z"), cells)), newline="")))
     assert read == [["x", "y", "z"], *cells]
 
@@ -47,3 +47,16 @@ def test_markdown_keeps_cells_apart_and_shows_no_html():
 def test_rows_of_another_length_than_the_header_are_refused():
     with pytest.raises(ValueError, match="a row of 1 cells under a header of 2"):
         TextTable(("a", "b"), (("x",),))
+
+
+@pytest.mark.parametrize("name", ["=cmd|'/C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", " =1", "-", "+cat"])
+def test_a_name_is_no_formula_in_a_spreadsheet(name):
+    rows = list(csv.reader(io.StringIO(as_csv(TextTable([name, "h"], [[name, "1.0"]])), newline="")))
+    assert rows == [[f"'{name}", "h"], [f"'{name}", "1.0"]]
+
+
+@pytest.mark.parametrize(
+    "number", ["-3.25", "+12.3", "-3.25 ± 0.50", "-1.5 %", "+12.3 (+10.1 to +14.5)", "-1e-05", "−4", "–"]
+)
+def test_numbers_stay_numbers_in_a_spreadsheet(number):
+    assert list(csv.reader([as_csv(TextTable(["h"], [[number]])).splitlines()[1]])) == [[number]]

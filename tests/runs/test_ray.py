@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -15,6 +18,15 @@ from unsee.runs.ray import Worker, run_on_ray
 from unsee.runs.records import ResultRecord
 from unsee.runs.sweep import RunRequest, Workspace, limit_threads, run_all
 
+# Ray's processes write elsewhere than on stderr, so each adds its look-ups to one file.
+WATCH = """
+import sys
+def watch(event, details):
+    if event in ("socket.getaddrinfo", "socket.gethostbyname") or (event == "socket.connect" and len(details[1]) > 1):
+        open({0!r}, "a").write(repr((event, details)) + "\\n")
+open({0!r}, "a").write("watching\\n")
+sys.addaudithook(watch)
+"""
 REQUESTS = [RunRequest("lcs", seed, ("cat", "dog"), "paper", {"iterations": 300, "shots": 4}) for seed in range(3)]
 
 
@@ -50,7 +62,24 @@ def told(result: ResultRecord) -> dict:
     return result.model_dump() | {"seconds": None, "ledger": ledger}
 
 
-def test_a_run_on_ray_gives_what_it_gives_here(model, data, tmp_path):
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """What Ray's processes have asked of the network beyond this machine."""
+    (tmp_path / "sitecustomize.py").write_text(WATCH.format(str(tmp_path / "asked")))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+    def asked() -> list[str]:
+        lines = (tmp_path / "asked").read_text().splitlines()
+        assert "watching" in lines
+        own = ("'localhost'", f"'{socket.gethostname()}'")  # beside addresses of this machine, which are numbers
+        cloud = re.compile(r"'[\w.-]*[a-z][\w.-]*', (None|\d+)|169\.254\.")
+        return sorted({line for line in lines if cloud.search(line) and not any(name in line for name in own)})
+
+    return asked
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's
+def test_a_run_on_ray_gives_what_it_gives_here(model, data, tmp_path, outside):
     pytest.importorskip("ray")
     request = RunRequest("lcs", 0, ("cat", "dog"), "paper", {"iterations": 2, "shots": 2})
     workspace, alone = Workspace(model, data, tmp_path / "ray"), Workspace(model, data, tmp_path / "serial")
@@ -60,6 +89,8 @@ def test_a_run_on_ray_gives_what_it_gives_here(model, data, tmp_path):
     assert told(there) == told(here)
     for name in ("prompt.safetensors", "prompt.json", "answers.safetensors"):
         assert (workspace.find(request) / name).read_bytes() == (alone.find(request) / name).read_bytes()
+    gc.collect()  # while its warnings are ignored
+    assert outside() == [], "a look-up or a connection beyond this machine"
 
 
 @pytest.mark.slow

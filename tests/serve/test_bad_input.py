@@ -14,7 +14,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, features
 
 from unsee.models.remote.remote_model import RemoteModel, image_file
 from unsee.models.remote.wire import MEDIA, pack
@@ -212,6 +212,17 @@ def test_a_file_that_is_two_formats_at_once_is_what_its_decoder_says(ask):
     assert classify(ask, out.getvalue() + b"PK\x03\x04<html><script>").status_code == 200  # a PNG, and text after it
     for start in (b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"\x00\x00\x00\x0cjP  "):
         assert refusal(classify(ask, start + out.getvalue()))[0] == "inputs"
+
+
+def test_the_service_decodes_what_the_command_line_decodes(ask):
+    if not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(out, "AVIF")
+    assert classify(ask, out.getvalue()).status_code == 200
+    assert refusal(classify(ask, out.getvalue()[:60]))[0] == "inputs"
+    said = refusal(classify(ask, b"text"))[1]
+    assert said == "not an image this machine can decode; known are JPEG, PNG, WEBP, GIF, BMP, TIFF, PPM"
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "I", "I;16", "F"])

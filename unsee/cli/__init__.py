@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import click
 from unsee.cli.encoding import never_fail
 from unsee.cli.groups import LazyGroup
 from unsee.errors import UnseeError
+from unsee.text_table import harmless
 from unsee.versions import version
 
 # Every command and the module that holds it, as a function of the same name. The order is that of `unsee --help`.
@@ -54,22 +56,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         cli.main(arguments, prog_name="unsee", standalone_mode=False)
     except click.Abort as abort:
-        print("; ".join(["interrupted", *map(str, abort.args)]), file=sys.stderr)
+        _complain("; ".join(["interrupted", *map(str, abort.args)]))
         return 130
     except click.ClickException as error:
-        error.show(sys.stderr)  # not as click would find it: to a terminal that is not UTF-8 it writes UTF-8
+        shown = io.StringIO()
+        error.show(shown)  # not on stderr as click finds it: to a terminal that is not UTF-8 it writes UTF-8
+        _complain(shown.getvalue().rstrip("\n"))
         return error.exit_code
     except UnseeError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        _complain(f"error: {' '.join(str(error).split())}")
         return 1
     except OSError as error:  # what is not explained where it happens
         if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
             sys.stderr.close()
             return 0
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        _complain(f"error: {where}{error.strerror or error}")
         return 1
     return 0
+
+
+def _complain(text: str) -> None:
+    print(harmless(text), file=sys.stderr)
 
 
 def run() -> None:

@@ -35,7 +35,8 @@ def complete_classes(context: click.Context, parameter: click.Parameter, incompl
         names = read_data(data, 0, context.params.get("data_dir"), context.params.get("names_file")).class_names
     except (UnseeError, OSError):
         return []
-    return _last_of_list(incomplete, [name.replace(" ", "_") for name in names if "," not in name])
+    shown = [name.replace(" ", "_") for name in names if "," not in name and name.isprintable()]
+    return _last_of_list(incomplete, shown)
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from unsee.cli.encoding import is_utf8
 from unsee.cli.fitting import fit
 from unsee.runs.progress import Pace, plain_console, show_progress
-from unsee.text_table import TextTable
+from unsee.text_table import TextTable, harmless, harmless_json
 
 if TYPE_CHECKING:
     from unsee.methods.recorder import Watch
@@ -37,16 +37,16 @@ class Console:
 
     def say(self, text: str) -> None:
         """A line beside the result."""
-        self._err.print(text, soft_wrap=True)
+        self._err.print(harmless(text), soft_wrap=True)
 
     def show(self, content: Mapping[str, Any], parts: Sequence[Part]) -> None:
         """Sentences and tables for a person, or the whole content for a program."""
         if self.as_json:
             text = json.dumps(dict(content), ensure_ascii=not is_utf8(sys.stdout), allow_nan=False)
-            sys.stdout.write(f"{text}\n")
+            sys.stdout.write(f"{harmless_json(text)}\n")
             return
         for part in parts:
-            shown = part if isinstance(part, str) else fit(part, self._out.width, self._out.encoding)
+            shown = harmless(part) if isinstance(part, str) else fit(part, self._out.width, self._out.encoding)
             self._out.print(shown, soft_wrap=isinstance(shown, str))
 
     def encoding(self, done: int, total: int) -> None:

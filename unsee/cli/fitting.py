@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.table import Table
 
 from unsee.cli.encoding import spelled
-from unsee.text_table import TextTable
+from unsee.text_table import TextTable, harmless
 
 BORDER = 3  # columns that a column of a table takes beside its text; and one at the end
 
@@ -20,18 +20,23 @@ def fit(given: Table | TextTable, width: int, encoding: str = "utf-8") -> Table 
     Cells are spelled as the encoding can show them, so that columns stay aligned.
     """
     table = _rich(given) if isinstance(given, TextTable) else given
-    texts = [[spelled(str(text), encoding) for text in (column.header, *column.cells)] for column in table.columns]
+    texts = [[_shown(text, encoding) for text in (column.header, *column.cells)] for column in table.columns]
     least = [max(map(cell_len, " ".join(column).split()), default=0) for column in texts]
     most = [max(cell_len(line) for text in column for line in (text or " ").splitlines()) for column in texts]
     room = width - BORDER * len(texts) - 1
     if sum(least) > room:
-        return "\n".join(_wrapped(line, width) for line in _lists(texts, table))
-    fitted = Table(title=table.title, caption=table.caption)
+        return "\n".join(_wrapped(harmless(line), width) for line in _lists(texts, table))
+    title, caption = (text and _shown(text, encoding) for text in (table.title, table.caption))
+    fitted = Table(title=title, caption=caption)
     for column, (header, *_), size in zip(table.columns, texts, _share(least, most, room), strict=True):
         fitted.add_column(header, justify=column.justify, width=size)
     for cells in list(zip(*texts, strict=True))[1:]:
         fitted.add_row(*cells)
     return fitted
+
+
+def _shown(text: object, encoding: str) -> str:
+    return spelled(harmless(str(text)), encoding)
 
 
 def _share(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:

@@ -43,6 +43,7 @@ def read_model(
     dtype: str,
     threads: int | None = None,
     key_file: Path | None = None,
+    insecure: bool = False,
 ) -> BlackBox:
     """The model of this name, with a feature cache unless it is switched off."""
     from unsee.models import FeatureCache, load_model
@@ -55,6 +56,7 @@ def read_model(
         dtype=dtype,
         threads=threads,
         key=read_key(key_file),
+        insecure=insecure,
         say=console.say,
     )
     if isinstance(loaded, Closes):

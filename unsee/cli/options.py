@@ -115,6 +115,9 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         show_default="UNSEE_KEY in the environment",
         help="File with the key to a model at http://HOST.",
     ),
+    "insecure": click.option(
+        "--insecure", is_flag=True, help="Send the key to http://HOST in plain text, over a network you trust."
+    ),
     "names": click.option(
         "--names",
         "names_file",
@@ -138,7 +141,7 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
 }
 DATA = click.argument("data", shell_complete=complete_data)
 RUN = click.argument("run", type=_PATH, shell_complete=complete_runs)
-MODEL_OPTIONS = ("data_dir", "cache", "no_cache", "device", "dtype", "key_file", "json")
+MODEL_OPTIONS = ("data_dir", "cache", "no_cache", "device", "dtype", "key_file", "insecure", "json")
 
 
 def shared(*names: str) -> Callable[[Command], Command]:

@@ -31,6 +31,14 @@ from unsee.errors import InputError, MissingExtra
 )
 @click.option("--no-keys", is_flag=True, help="Serve anyone who can reach the port.")
 @click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    show_default="addresses, and names without a dot",
+    help="A name of this service, where there are no keys: requests to others are refused. Repeatable.",
+)
+@click.option(
     "--answers", default="all", metavar="WHAT", help="What clients get: all confidences, top-K (e.g. top-3), or label."
 )
 @click.option(
@@ -59,6 +67,7 @@ def serve(
     keys: Path | None,
     new_key: str | None,
     no_keys: bool,
+    hosts: tuple[str, ...],
     answers: str,
     card: str,
     state: Path | None,
@@ -112,6 +121,7 @@ def serve(
         no_keys=no_keys,
         limits=limits,
         disclosure=disclosure,
+        hosts=hosts,
     )
     opened = listen(host, port)
     console.say(f"{loaded.card.name} on http://{host}:{opened.getsockname()[1]} ({_who(found is not None)})")

@@ -8,9 +8,10 @@
 | parquet | plain_text/train-*.parquet, test-*.parquet (Hugging Face: uoft-cs/cifar10) | cifar100/… (uoft-cs/cifar100) |
 | folders | train/<class>/*, test/<class>/*                          | the same                          |
 
-The first three hold the same images in the same order. Python batches are pickles, read without executing anything.
-Labels are read at once; a batch of pixels only when one of its images is asked for, and its checksum is verified where
-one is known: CIFAR-10's pixels in the first three forms, CIFAR-100's files in the python form.
+The first three hold the same images in the same order. Python batches are pickles: a file is opened only if its
+checksum is the published one, and then read without executing anything. Labels are read at once; a batch of pixels only
+when one of its images is asked for. The checksums of CIFAR-10's pixels are known, too, and verified in the first three
+forms.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from unsee.data.cifar_batches import Layout, find_batches, read_batches
+from unsee.data.cifar_batches import Layout, find_batches, read_batches, read_python
 from unsee.data.class_folders import official_folders, read_classes
 from unsee.data.data_set import Data
 from unsee.data.images import Images
 from unsee.data.named_set import NamedDataSet
 from unsee.data.paper_names import CIFAR10, CIFAR100
 from unsee.data.parquet import find_shards, read_parquet
-from unsee.data.pickles import read_pickle
 from unsee.errors import DataError
 
 CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -57,6 +57,14 @@ TEN = Layout(
         "data_batch_5": "d05b7d66d216d6df882cc760cdc0ff2f1f0437abf699ed16005c021ef0add9cb",
         "test_batch": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
     },
+    file_seals={
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
+    },
 )
 HUNDRED = Layout(
     title="CIFAR-100",
@@ -69,7 +77,11 @@ HUNDRED = Layout(
     forms={"python": ("cifar-100-python", "", ()), "binary": ("cifar-100-binary", ".bin", ())},
     again="unpack cifar-100-python.tar.gz again",
     # No true pixels could be had where this was written, so only the official files' own checksums are known.
-    file_seals={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+    file_seals={
+        "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        "meta": "7973b15100ade9c7d40fb424638fde48",
+    },
 )
 # Where the parquet files are in a copy of the Hugging Face repository, and what their columns are called.
 _PARQUET = {"CIFAR-10": ("plain_text", "label"), "CIFAR-100": ("cifar100", "fine_label")}
@@ -86,8 +98,8 @@ def find_cifar100(folder: Path) -> str | None:
 
 
 def load_cifar10(folder: Path, seals: Mapping[str, str] | None = None) -> Data:
-    """CIFAR-10 from a folder that holds one of its forms; seals: sha256 to hold each batch's pixels to."""
-    layout = TEN if seals is None else replace(TEN, pixel_seals=seals)
+    """CIFAR-10 from a folder that holds one of its forms; seals: sha256 of each batch's pixels, not of its files."""
+    layout = TEN if seals is None else replace(TEN, pixel_seals=seals, file_seals={})
     return Data("cifar10", *_load(layout, folder, "get it with: unsee data get cifar10"))
 
 
@@ -136,7 +148,7 @@ def _check_names(layout: Layout, path: Path) -> None:
     """CIFAR-100 brings its class names along, if the whole archive was unpacked: they must be in the order known."""
     if not path.is_file():
         return
-    found = read_pickle(path).get(b"fine_label_names")
+    found = read_python(layout, path).get(b"fine_label_names")
     if found != [name.replace(" ", "_").encode() for name in layout.class_names]:
         raise DataError(f"{path}: its class names are not {layout.title}'s; {layout.again}")
 

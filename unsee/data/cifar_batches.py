@@ -36,7 +36,7 @@ class Layout:
     forms: Mapping[str, tuple[str, str, tuple[str, ...]]]  # form -> (folder, ending, further files)
     again: str  # how to get it again
     pixel_seals: Mapping[str, str] = field(default_factory=dict)  # sha256 of a batch's pixels, whatever the form
-    file_seals: Mapping[str, str] = field(default_factory=dict)  # md5 of a python batch's file
+    file_seals: Mapping[str, str] = field(default_factory=dict)  # published md5 of a file of the python form
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,17 @@ def _binary_labels(layout: Layout, files: tuple[Path, ...], size: int) -> Labels
     return np.concatenate([_binary(layout, path, size)[:, layout.label_bytes - 1].astype(np.int64) for path in files])
 
 
-def _python_pixels(layout: Layout, path: Path, part: str) -> Pixels:
-    content, seal = path.read_bytes(), layout.file_seals.get(part)
+def read_python(layout: Layout, path: Path) -> dict[Any, Any]:
+    """What a file of the python form holds; it is unpickled only if it is the published one."""
+    content, seal = path.read_bytes(), layout.file_seals.get(path.name)
     if seal is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() != seal:
         raise DataError(f"{path}: is not {layout.title}'s (its md5 is not {seal}); {layout.again}")
-    shape, found = (layout.size[part], 3072), read_pickle(path, content)
-    data = _entry(found, "data")
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != shape:
+    return read_pickle(path, content)
+
+
+def _python_pixels(layout: Layout, path: Path, part: str) -> Pixels:
+    shape, data = (layout.size[part], 3072), read_python(layout, path).get(b"data")
+    if not isinstance(data, np.ndarray) or data.shape != shape:
         raise DataError(f"{path}: holds no uint8 'data' of shape {shape}")
     return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
@@ -143,22 +147,17 @@ def _python_pixels(layout: Layout, path: Path, part: str) -> Pixels:
 def _python_labels(layout: Layout, files: tuple[Path, ...], size: int) -> Labels:
     labels: list[int] = []
     for path in files:
-        own = _entry(read_pickle(path), layout.key)
+        own = read_python(layout, path).get(layout.key.encode())
         if not isinstance(own, list) or not all(isinstance(label, int) for label in own):
             raise DataError(f"{path}: holds no list of '{layout.key}'")
         labels += own
     return np.array(labels, dtype=np.int64)
 
 
-def _entry(found: dict[Any, Any], key: str) -> Any:
-    """Keys are byte strings in the official files, texts in copies made with Python 3."""
-    return found.get(key.encode(), found.get(key))
-
-
 def _sheet_pixels(layout: Layout, path: Path, part: str) -> Pixels:
     """One image a row: a picture 1024 pixels wide and 10,000 high."""
     try:
-        with Image.open(path) as sheet:
+        with Image.open(path, formats=("PNG",)) as sheet:
             return np.asarray(sheet.convert("RGB")).reshape(-1, 32, 32, 3)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error})") from None

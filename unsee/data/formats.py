@@ -1,4 +1,4 @@
-"""Image files by their suffix, and the formats of phones that need more than every Pillow has."""
+"""Image files by their suffix, the formats that are decoded, and those of phones, which not every Pillow has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 
-from PIL import features
+from PIL import Image, features
 
 from unsee.errors import DataError
 from unsee.installation import install_line
@@ -16,6 +16,7 @@ HEIC, AVIF = (".heic", ".heif"), (".avif",)
 SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff", *HEIC, *AVIF}
 )
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # Pillow opens many more, some of them run programs
 _BRANDS = {b"heic": HEIC, b"heix": HEIC, b"heim": HEIC, b"heis": HEIC, b"hevc": HEIC, b"mif1": HEIC, b"avif": AVIF}
 
 
@@ -56,6 +57,14 @@ def lacking_for(content: bytes) -> str | None:
     if needed is None and endings == HEIC:
         _open_heic()
     return needed
+
+
+def decoders(content: bytes) -> tuple[str, ...]:
+    """Pillow's names of the formats that these bytes may be decoded as, whatever their file is called."""
+    if content[4:8] != b"ftyp":
+        return FORMATS
+    Image.init()
+    return tuple(name for name in ("HEIF", "AVIF") if name in Image.OPEN)
 
 
 @cache

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from unsee.data.formats import lacking_for
+from unsee.data.formats import FORMATS, decoders, lacking_for
 from unsee.errors import DataError, ImageError, InputError
 
 BACKGROUND = "white"  # what shows through the transparent parts of an image
+PIXELS = 2 * 89_478_485  # of one image: where Pillow stops, far above any phone's photo
 DECODING_THREADS = 4  # threads that decode ahead of the model
 _ORIENTATION = 0x0112  # the EXIF tag that says how a photo is turned
 
@@ -86,18 +87,28 @@ class FileSource:
         return content
 
 
-def decode(content: bytes, name: str) -> Image.Image:
-    """Decodes the bytes of an image file, upright; ImageError gives the name if that fails."""
+def decode(content: bytes, name: str, pixels: int = PIXELS) -> Image.Image:
+    """Decodes the bytes of an image file, upright; ImageError gives the name if that fails.
+
+    Format and number of pixels are checked before a pixel is decoded.
+    """
+    if not content:
+        raise ImageError(name, "the file is empty")
     if (needed := lacking_for(content)) is not None:
         raise ImageError(name, needed)
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(io.BytesIO(content), formats=decoders(content)) as image:
+            width, height = image.size
+            if width * height > pixels:
+                raise ImageError(name, f"{width} x {height} pixels are more than the {pixels} allowed")
             image.load()
             return ImageOps.exif_transpose(image)
-    except MemoryError:
+    except (MemoryError, ImageError):
         raise
     except UnidentifiedImageError:
-        raise ImageError(name, "not an image this machine can decode") from None
+        raise ImageError(name, f"not an image this machine can decode; known are {', '.join(FORMATS)}") from None
+    except Image.DecompressionBombError:
+        raise ImageError(name, f"it has more than the {pixels} pixels allowed") from None
     except Exception as error:  # decoders raise all types on a damaged file
         raise ImageError(name, str(error) or type(error).__name__) from None
 

@@ -21,6 +21,7 @@ def load_model(
     dtype: str = "float32",
     threads: int | None = None,
     key: str | None = None,
+    insecure: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> BlackBox:
     """The model of this name: `mini` (embedded), a Hugging Face id or folder, an OpenAI `.pt`, or OpenCLIP.
@@ -31,8 +32,9 @@ def load_model(
     Also a folder in the embedded model's format. An OpenCLIP weights file without its `open_clip_config.json` is
     named with its architecture: `ViT-B-16:FILE`. `threads` is how many cores ONNX Runtime may use for the embedded
     model's images (None: all of them); torch's threads are set for the whole process, with torch.set_num_threads.
-    `http://…` or `https://…` is a model that `unsee serve` answers for; `key` is the key to it. `say` is told when
-    it does not answer, and what a file of weights leaves open.
+    `http://…` or `https://…` is a model that `unsee serve` answers for; `key` is the key to it, which
+    crosses a network in plain text only where insecure says so. `say` is told when it does not answer, and what a file
+    of weights leaves open.
     """
     if not str(name).strip():
         raise InputError("no model was named")
@@ -42,7 +44,7 @@ def load_model(
     if str(name).startswith(("http://", "https://")):
         from unsee.models.remote.remote_model import RemoteModel
 
-        return RemoteModel(str(name), key, say=say)
+        return RemoteModel(str(name), key, say=say, insecure=insecure)
     from unsee.models.fast.checkpoints import find_folder  # here, because importing torch takes seconds
     from unsee.models.fast.clip import TORCH_DTYPES, check_device, load_clip
     from unsee.models.fast.embedded import load_mini

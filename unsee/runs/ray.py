@@ -86,7 +86,11 @@ def run_on_ray(
 
 def _connect(ray: Any, cluster: str | None) -> None:
     if cluster is None:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            # Ray's page asks where in which cloud it is, even with its reports switched off (UsageStatsHead.run). It
+            # cannot be left out, but stays away where its port is taken.
+            port = held.getsockname()[1]
+            ray.init(include_dashboard=False, dashboard_port=port, log_to_driver=False, logging_level="critical")
         return
     host, colon, port = cluster.removeprefix("ray://").rpartition(":")
     try:

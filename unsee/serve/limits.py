@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -12,12 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from unsee.data.class_names import in_prompt
+from unsee.data.formats import lacking_for
+from unsee.data.images import decode
+from unsee.errors import ImageError
 from unsee.types import Card, Floats
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # Pillow opens many more, some of them run programs
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)  # of a deployed prompt
 DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 TOKEN = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)  # a request id or an idempotency key
@@ -147,22 +148,15 @@ def read_list(facts: dict[str, str], field: str) -> Any:
 
 
 def decode_image(content: bytes, limits: Limits, field: str) -> Image.Image:
-    """The image in these bytes, upright. Format and pixel count are checked before a pixel is decoded."""
-    if not content:
-        raise Refused(422, field, "the file is empty")
+    """The image in these bytes, upright."""
+    if lacking_for(content) is not None:  # what to install is not for a client to know
+        raise Refused(422, field, "this format is not installed here")
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > limits.pixels:
-                raise Refused(422, field, f"{width} x {height} pixels are more than the {limits.pixels} allowed")
-            image.load()
-            return ImageOps.exif_transpose(image)
-    except Refused:
-        raise
-    except Image.DecompressionBombError:
-        raise Refused(422, field, f"has more than the {limits.pixels} pixels allowed") from None
-    except Exception:  # a damaged file makes Pillow raise nearly anything
-        raise Refused(422, field, f"not an image that can be decoded; known are {', '.join(FORMATS)}") from None
+        return decode(content, field, limits.pixels)
+    except ImageError as error:
+        raise Refused(422, field, error.reason) from None
+    except MemoryError:
+        raise Refused(422, field, "does not fit into memory") from None
 
 
 def answer_size(candidates: int, images: int, classes: Sequence[str], limits: Limits) -> None:

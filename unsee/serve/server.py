@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from unsee.serve.app import make_app
 from unsee.serve.keys import Keys
 from unsee.serve.limits import Limits, Refused
 from unsee.serve.meters import Meters
+from unsee.serve.origin import OriginCheck
 from unsee.serve.service import Disclosure, open_service
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -35,14 +37,18 @@ def make_server(
     no_keys: bool = False,
     limits: Limits | None = None,
     disclosure: Disclosure | None = None,
+    hosts: Sequence[str] = (),
 ) -> uvicorn.Server:
-    """A server that is ready to run. Without keys it listens on this machine only, unless no_keys says otherwise."""
+    """A server that is ready to run. Without keys it listens on this machine only, unless no_keys says otherwise.
+
+    hosts are the names, beside host, under which web browsers may reach a service without keys.
+    """
     if keys is None and not no_keys and host not in LOOPBACK:
         raise InputError(f"without keys the service is for this machine only, not for {host}: use --keys or --no-keys")
     limits, meters = limits or Limits(), Meters()
     service = open_service(model, state, limits, disclosure, meters.merged)
     config = uvicorn.Config(
-        make_app(service, keys, meters),
+        OriginCheck(make_app(service, keys, meters), keys is not None, (host, *hosts)),
         host=host,
         port=port,
         http=timed_protocol(limits.head_seconds),

@@ -23,6 +23,7 @@ from unsee.data.images import Anything, HoldsFiles, Images, as_images, as_rgb
 from unsee.errors import ModelError, UnseeError
 from unsee.models.black_box import safe_log
 from unsee.models.remote.connection import PATIENCE, Connection
+from unsee.models.remote.published_card import UNKNOWN_STD, read_card
 from unsee.models.remote.wire import (
     CONFIDENCES,
     CONTEXTS,
@@ -36,13 +37,11 @@ from unsee.models.remote.wire import (
     set_digest,
     unpack,
 )
-from unsee.types import Card, Floats, Ints
+from unsee.types import Floats, Ints
 
-# What contexts start from where the server withholds the token statistics: no offset, and the standard deviation that
-# CLIP's token table is initialised with. The search adapts its step size to the true scale.
-UNKNOWN_STD = 0.02
 AT_ONCE = 4  # requests in flight
 UPLOAD_BYTES, UPLOAD_FILES = 16 * 2**20, 256  # of one upload
+MOST = 1e-3  # log of a confidence: 0, but for rounding
 SURE = 0.9  # confidence that a bare label stands for
 
 
@@ -64,21 +63,17 @@ class RemoteModel:
         *,
         say: Callable[[str], None] | None = None,
         patience: float = PATIENCE,
+        insecure: bool = False,
     ) -> None:
-        self.connection = Connection(url, key, say, patience)
+        self.connection = Connection(url, key, say, patience, insecure)
         self.spent = Spent()
         try:
-            published = self.connection.get("/v1/card").json()
-            self.card = _read_card(published, self.connection.url)
-            self.answers = str(published["answers"])
-            self.limits = {name: int(value) for name, value in published["limits"].items()}
+            published = read_card(self.connection.get("/v1/card").content, url)
         except UnseeError:
             self.connection.close()
             raise
-        except (KeyError, TypeError, ValueError, AttributeError):
-            self.connection.close()
-            raise ModelError(f"{url}: its card is not that of unsee serve") from None
-        if published["token_mean"] is None and say is not None:
+        self.card, self.answers, self.limits = published.card(self.connection.url), published.answers, published.limits
+        if published.token_mean is None and say is not None:
             say(f"{url} withholds the token statistics: contexts start at 0, with a spread of {UNKNOWN_STD}")
         if self.answers == "label" and say is not None:
             say(f"{url} tells the top label only: losses then count labels, not how sure the model is")
@@ -123,9 +118,11 @@ class RemoteModel:
         acknowledged is new, under the next key.
         """
         name, body = question.digest().hex()[:40], pack(question.arrays, question.facts)
+        names = len(json.loads(question.facts["class_names"]))
+        room = 8 * candidates * images * names  # a confidence and, where not all are told, a place for each name
         for turn in range(1_000_000):
             key = f"{name}.{turn}"
-            reply = self.connection.send("POST", "/v1/confidences", body, MEDIA, key, accept=(409,))
+            reply = self.connection.send("POST", "/v1/confidences", body, MEDIA, key, accept=(409,), array_bytes=room)
             if reply.status != 409:
                 break
         try:
@@ -180,7 +177,7 @@ class RemoteBound:
     def zero_shot(self, template: str) -> Floats:
         """Confidences under a plain-text prompt. -> (n, C)."""
         facts = {name: self._facts[name] for name in ("class_names", "images")} | {"template": template}
-        found: Floats = np.exp(self._read(self._model.ask(Message({}, facts | self._form), 1, self._count), 1))[0]
+        found: Floats = np.exp(self._ask(Message({}, facts | self._form), 1))[0]
         return found
 
     @property
@@ -195,12 +192,12 @@ class RemoteBound:
         return max(1, min(limits["candidates"], limits["answer_bytes"] // size, limits["body_bytes"] // (2 * width)))
 
     def _logs(self, contexts: Floats) -> Floats:
-        question = Message({CONTEXTS: contexts}, self._facts | self._form)
-        return self._read(self._model.ask(question, len(contexts), self._count), len(contexts))
+        return self._ask(Message({CONTEXTS: contexts}, self._facts | self._form), len(contexts))
 
-    def _read(self, message: Message, candidates: int) -> Floats:
+    def _ask(self, question: Message, candidates: int) -> Floats:
         """Logs of confidences (b, n, C) from what the server tells."""
         shape = (candidates, self._count, len(self._names))
+        message = self._model.ask(question, candidates, self._count)
         if self._model.answers == "all":
             found = message.arrays.get(LOGS)
         else:
@@ -208,6 +205,8 @@ class RemoteBound:
             found = None if found is None else safe_log(found)
         if found is None or found.shape != shape or found.dtype != np.float32:
             raise ModelError(f"{self._model.connection.url} answered in another shape than {shape}")
+        if found.max() > MOST:
+            raise ModelError(f"{self._model.connection.url} answered with numbers that are no confidences")
         return found
 
     def _upload(self, images: Images) -> str:
@@ -221,7 +220,7 @@ class RemoteBound:
             reply = connection.send("POST", "/v1/images", body, "application/json", accept=(404,))
             if reply.status != 404:
                 return set_digest(digests)
-            rows = first_rows(digests, set(reply.json().get("missing") or ()))
+            rows = first_rows(digests, _missing(reply.json()))
             if not rows:
                 break
             self.images_encoded, self.images_from_cache = len(rows), len(images) - len(rows)
@@ -258,10 +257,12 @@ def fill_up(top: Any, confidences: Any, shape: tuple[int, int, int]) -> Floats |
 
     None if the arrays do not fit. Without confidences, a label counts as 0.9 sure.
     """
-    if top is None or top.shape[:2] != shape[:2] or top.min() < 0 or top.max() >= shape[2]:
+    if top is None or top.dtype != np.int32 or top.ndim != 3 or top.shape[:2] != shape[:2]:
+        return None
+    if not 1 <= top.shape[2] <= shape[2] or top.min() < 0 or top.max() >= shape[2]:
         return None
     known = np.full(top.shape, SURE, dtype=np.float32) if confidences is None else confidences
-    if known.shape != top.shape:
+    if known.shape != top.shape or known.dtype != np.float32:
         return None
     others = max(1, shape[2] - top.shape[2])
     rest = np.clip(1 - known.sum(axis=-1, keepdims=True), 0, 1) / others
@@ -270,20 +271,10 @@ def fill_up(top: Any, confidences: Any, shape: tuple[int, int, int]) -> Floats |
     return found
 
 
-def _read_card(published: Any, url: str) -> Card:
-    width, mean, std = int(published["width"]), published["token_mean"], published["token_std"]
-    token_mean = np.zeros(width, dtype=np.float32) if mean is None else np.asarray(mean, dtype=np.float32)
-    if token_mean.shape != (width,):
-        raise ValueError("token_mean")
-    return Card(
-        name=str(published["name"]),
-        fingerprint=str(published["fingerprint"]),
-        width=width,
-        token_mean=token_mean,
-        token_std=UNKNOWN_STD if std is None else float(std),
-        token_limit=int(published["token_limit"]),
-        address=url,
-    )
+def _missing(found: Any) -> set[str]:
+    """The hashes that a server says are missing."""
+    listed = found.get("missing") if isinstance(found, dict) else None
+    return {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
 
 
 def _parts(images: Images, rows: Sequence[int], limit: int) -> Iterator[list[tuple[str, bytes]]]:
