@@ -25,7 +25,7 @@ FIRST_RADIUS, WIDEST, NARROWEST, AGAIN = 0.5, 4.0, 0.08, 0.4  # of the trust reg
 WIDER, NARROWER = 1.3, 0.7  # what a good step makes of it, and one that gains nothing
 FIRST_SPREAD, LEAST_SPREAD, SPREAD_AGAIN, CALMER = 0.5, 0.1, 0.3, 0.95  # of candidates around the predicted optimum
 VARIANCE = 0.99  # of the first answers: a candidate is asked about as many images as it has dimensions
-MOST = 0.7  # share of the images beyond which all are asked
+NEARLY_ALL = 0.7  # share of the images beyond which all are asked
 MORE = 1.25  # times as many images are asked after a check that found nothing better
 CHECKED = 2  # candidates asked about all images at once
 CHECKS = 1 / 3  # what such questions may cost, as a share of the others
@@ -171,7 +171,7 @@ class GuidedSearch:
 
     def _choose(self) -> None:
         """Chooses the few images; None of them where that would be nearly all."""
-        many = self._count > MOST * len(self._labels)
+        many = self._count > NEARLY_ALL * len(self._labels)
         self._chosen = None if many else self._model.map.choose(round(self._count))
 
     def _losses(self, answers: Floats) -> Doubles:
@@ -187,7 +187,7 @@ def expected_cost(generation: int, images: int, population: int) -> tuple[int, i
     """Candidates of a generation (from 0), and the images each is asked about, if few images say enough."""
     if generation == 0:
         return FIRST_CANDIDATES, images
-    if MOST * images < LEAST_IMAGES:
+    if NEARLY_ALL * images < LEAST_IMAGES:
         return population, images
     cycle = cycle_of(images, LEAST_IMAGES, population)
     return (CHECKED, images) if generation % (cycle + 1) == 0 else (population, LEAST_IMAGES)
