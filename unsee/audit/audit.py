@@ -13,13 +13,13 @@ from unsee.answers.metrics import top_classes
 from unsee.audit.case import Case
 from unsee.audit.earlier import keep_parts, same_answers
 from unsee.audit.leakage import measure_answers, measure_served
-from unsee.audit.other_names import OtherNames
 from unsee.audit.part import Measured
 from unsee.audit.parts import PARTS, check_parts, usual_parts
 from unsee.audit.record import VERSION, Answers, AuditRecord, estimate, read_audit
 from unsee.audit.subject import Subject, open_subject
 from unsee.audit.verdict import eligibility, judge, sentences
 from unsee.data.data_set import Data
+from unsee.data.other_names import OtherNames
 from unsee.errors import InputError, RunError, unknown
 from unsee.models.black_box import BlackBox
 from unsee.runs.folder import AUDIT, PICK, RESULT, is_finished, read_result

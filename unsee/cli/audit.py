@@ -58,9 +58,9 @@ def audit(
     finished runs of every method, and writes audit.json into the run folder.
     """
     from unsee.audit.audit import audit as run_audit
-    from unsee.audit.other_names import read_names_file
     from unsee.audit.parts import choose_parts
     from unsee.audit.tables import audit_parts
+    from unsee.data.other_names import read_names_file
 
     console = make_console(as_json)
     parts = choose_parts(split_list(skip), also=["relearning"] if relearn else [])

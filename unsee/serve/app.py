@@ -17,13 +17,14 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from unsee.models.remote.wire import IDEMPOTENCY_KEY, SHA256, image_digest
+from unsee.models.remote.wire import IDEMPOTENCY_KEY, RULE, SHA256, image_digest
 from unsee.serve import schema
 from unsee.serve.accounts import ResponseBody
 from unsee.serve.guard import App, Guard
 from unsee.serve.keys import Client, Keys
 from unsee.serve.limits import TOKEN, Refused, check_prompt_name
 from unsee.serve.meters import Meters
+from unsee.serve.policy import check_role, prompt_owner
 from unsee.serve.service import Service
 from unsee.versions import version
 
@@ -73,7 +74,7 @@ def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) 
 def _add_model_routes(api: FastAPI, service: Service) -> None:
     @api.get("/v1/card", responses=schema.json_response(EXAMPLE_CARD), summary="What is published about the model")
     async def card(request: Request) -> Response:
-        return _json(service.card())
+        return _json(service.card(_client(request)))
 
     @api.get("/v1/usage", responses=schema.json_response({"spent": {}, "limits": {}}), summary="What you have spent")
     async def usage(request: Request) -> Response:
@@ -149,7 +150,7 @@ def _add_image_routes(api: FastAPI, service: Service) -> None:
 def _add_prompt_routes(api: FastAPI, service: Service) -> None:
     @api.get("/v1/prompts", responses=schema.json_response({"pets": {}}), summary="Your deployed prompts")
     async def prompts(request: Request) -> Response:
-        found = await service.prompts(_client(request))
+        found = await service.prompts(prompt_owner(_client(request)))
         return _json({name: card.model_dump(mode="json") for name, card in found.items()})
 
     @api.put(
@@ -160,16 +161,20 @@ def _add_prompt_routes(api: FastAPI, service: Service) -> None:
     )
     async def deploy(request: Request, name: str) -> Response:
         checked = check_prompt_name(name)
-        return _json((await service.deploy(_client(request), checked, await request.body())).model_dump(mode="json"))
+        return _json(
+            (await service.deploy(prompt_owner(_client(request)), checked, await request.body())).model_dump(
+                mode="json"
+            )
+        )
 
     @api.get("/v1/prompts/{name}", responses=schema.json_response({}), summary="The card of a deployed prompt")
     async def prompt(request: Request, name: str) -> Response:
-        card, _ = await service.prompt(_client(request), check_prompt_name(name))
+        card, _ = await service.prompt(prompt_owner(_client(request)), check_prompt_name(name))
         return _json(card.model_dump(mode="json"))
 
     @api.delete("/v1/prompts/{name}", status_code=204, responses=schema.RESPONSES, summary="Withdraw a prompt")
     async def withdraw(request: Request, name: str) -> Response:
-        await service.withdraw(_client(request), check_prompt_name(name))
+        await service.withdraw(prompt_owner(_client(request)), check_prompt_name(name))
         return Response(status_code=204)
 
 
@@ -186,11 +191,14 @@ def _add_health_routes(api: FastAPI, service: Service, meters: Meters) -> None:
 
     @api.get("/metrics", summary="For Prometheus", responses=schema.RESPONSES)
     async def metrics(request: Request) -> Response:
+        _client(request)
         return Response(meters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _client(request: Request) -> Client:
+    """Who is asking, if their role has this route."""
     found: Client = request.scope["state"]["client"]
+    check_role(found, request.scope["route"].path)
     return found
 
 
@@ -225,8 +233,8 @@ async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
 
 
 def _answer(answer: ResponseBody) -> Response:
-    digest = hashlib.sha256(answer.content).hexdigest()
-    return Response(answer.content, media_type=answer.media, headers={SHA256: digest})
+    headers = {SHA256: hashlib.sha256(answer.content).hexdigest()} | ({RULE: answer.note} if answer.note else {})
+    return Response(answer.content, media_type=answer.media, headers=headers)
 
 
 def _json(content: object, status: int = 200) -> Response:

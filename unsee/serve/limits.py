@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from unsee.data.class_names import in_prompt
+from unsee.serve.keys import PROMPT
 from unsee.types import Card, Floats
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # Pillow opens many more, some of them run programs
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)  # of a deployed prompt
 DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 TOKEN = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)  # a request id or an idempotency key
 
@@ -131,7 +131,7 @@ def check_image_digest(given: Any, field: str) -> str:
 
 def check_prompt_name(given: str) -> str:
     """The name of a deployed prompt: letters, digits, dot, dash and underscore; no path."""
-    if not NAME.fullmatch(given):
+    if not PROMPT.fullmatch(given):
         raise Refused(422, "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, no path")
     return given
 
