@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 
+import httpx
 import numpy as np
 import pytest
+from PIL import Image
 
 import unsee
 from tests.tiny import NAMES
 from unsee.answers.rules import serve
 from unsee.models.remote.remote_model import image_file
 from unsee.models.remote.wire import pack
+from unsee.runs.records import PromptCard
 from unsee.serve.keys import add_key, read_keys
+from unsee.serve.limits import Limits
+from unsee.serve.policy import under_any
 from unsee.serve.spelling import Spellings
 
 FORGET = ("bird", "cat")
@@ -53,8 +59,6 @@ def message(model, **changes) -> bytes:
 @pytest.fixture(scope="module")
 def pets(served, keys, model):
     """The operator's prompts."""
-    import httpx
-
     headers = {"authorization": f"Bearer {keys['operator']}"}
     for name in ("pets", "other"):
         done = httpx.put(f"{served.url}/v1/prompts/{name}", content=message(model), headers=headers)
@@ -73,10 +77,6 @@ def asked(image: bytes, **parameters) -> dict[str, object]:
 
 def expected(model, image: bytes, labels=NAMES, forgotten=FORGET) -> dict[str, float]:
     """What the model answers under the prompt and its rule."""
-    import io
-
-    from PIL import Image
-
     found = model.bind([Image.open(io.BytesIO(image))], labels).confidences(CONTEXTS[None])[0]
     return dict(zip(labels, serve(found, np.isin(labels, forgotten), "mask")[0].tolist(), strict=True))
 
@@ -140,10 +140,6 @@ def test_other_names_of_forgotten_classes_are_removed_and_other_labels_are_marke
 
 
 def test_the_operators_own_list_of_other_names_is_removed_too(model):
-    from unsee.runs.records import PromptCard
-    from unsee.serve.limits import Limits
-    from unsee.serve.policy import under_any
-
     given = PromptCard.model_validate_json(card(model)), pack({"contexts": CONTEXTS}), ["gato", "dog"], "c", Limits()
     assert under_any(*given, model.tokenizer.ids, {}).forget == ()
     assert under_any(*given, model.tokenizer.ids, {"Cat": ["gato"]}).forget == ("gato",)

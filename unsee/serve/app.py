@@ -7,7 +7,8 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -19,9 +20,10 @@ from starlette.exceptions import HTTPException
 
 from unsee.models.remote.wire import IDEMPOTENCY_KEY, RULE, SHA256, image_digest
 from unsee.serve import schema
+from unsee.serve.access_log import ServiceLog
 from unsee.serve.accounts import ResponseBody
-from unsee.serve.guard import App, Guard
-from unsee.serve.keys import Client, Keys
+from unsee.serve.guard import App, Guard, Scope
+from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Refused, check_prompt_name
 from unsee.serve.meters import Meters
 from unsee.serve.policy import check_role, prompt_owner
@@ -35,21 +37,38 @@ LABELS = [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]
 CLASSIFY = {"inputs": schema.PIXEL, "parameters": {"candidate_labels": ["cat", "dog"]}}
 
 
-def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) -> App:
-    """The service as an ASGI application; without keys, anyone may ask."""
-    seen = meters or Meters()
+def make_app(
+    service: Service,
+    keys: Keys | None,
+    meters: Meters | None = None,
+    log: ServiceLog | None = None,
+    anyone: Client = ANYONE,
+    hang_up: Callable[[], None] = lambda: None,
+) -> App:
+    """The service as an ASGI application; without keys, anyone may ask. hang_up is called on SIGHUP."""
+    seen, written = meters or Meters(), log or ServiceLog()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.accounts.open()
         cleaner = asyncio.create_task(_expire(service))
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # signals reach the main thread only
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
         app.state.ready = True
+        written.event("started", {"model": service.model.card.fingerprint})
         yield
         app.state.ready = False
+        written.event("stopped")
         cleaner.cancel()
         with suppress(asyncio.CancelledError):
             await cleaner
         await service.close()
+        seen.close()
+        written.close()
+
+    def watch(scope: Scope, status: int, seconds: float) -> None:
+        seen.request(scope, status, seconds)
+        written.request(scope, status, seconds)
 
     api = FastAPI(
         title="unsee",
@@ -68,7 +87,7 @@ def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) 
     api.add_exception_handler(Refused, _refuse)
     api.add_exception_handler(Exception, _refuse)
     seen.watch_queue(service.queue)
-    return Guard(api, keys, service.accounts, service.limits, seen.request)
+    return Guard(api, keys, service.accounts, service.limits, watch, anyone, service.model.card.fingerprint)
 
 
 def _add_model_routes(api: FastAPI, service: Service) -> None:
@@ -87,7 +106,7 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         summary="Confidences of a set of images under contexts",
     )
     async def confidences(request: Request) -> Response:
-        return _answer(await service.confidences(_client(request), await request.body(), _key(request)))
+        return _answer(request, await service.confidences(_client(request), await request.body(), _key(request)))
 
     @api.post(
         "/v1/classify",
@@ -104,9 +123,10 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         given = asked.parameters
         prompt = None if given.prompt is None else check_prompt_name(given.prompt)
         return _answer(
+            request,
             await service.classify(
                 _client(request), image, given.candidate_labels, given.hypothesis_template, prompt, _key(request)
-            )
+            ),
         )
 
 
@@ -232,7 +252,8 @@ async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
     return found
 
 
-def _answer(answer: ResponseBody) -> Response:
+def _answer(request: Request, answer: ResponseBody) -> Response:
+    request.scope["state"]["charged"] = answer.charged
     headers = {SHA256: hashlib.sha256(answer.content).hexdigest()} | ({RULE: answer.note} if answer.note else {})
     return Response(answer.content, media_type=answer.media, headers=headers)
 
@@ -245,6 +266,7 @@ def _json(content: object, status: int = 200) -> Response:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     refused = error if isinstance(error, Refused) else Refused(500, "server", "the service failed; its log says why")
+    request.scope["state"]["refused"] = refused.field
     return JSONResponse(refused.as_dict(), status_code=refused.status, headers=refused.headers())
 
 

@@ -315,7 +315,8 @@ class Service:
     def _answer(self, logs: Floats, form: str) -> ResponseBody:
         if not np.isfinite(logs).all():
             raise Refused(422, "contexts", "the model has no finite answer to these contexts")
-        return ResponseBody(pack(self.disclosure.arrays(logs, form)), MEDIA)
+        found = pack(self.disclosure.arrays(logs, form), {"model": self.model.card.fingerprint})
+        return ResponseBody(found, MEDIA)
 
     async def _ask(self, forward: Callable[[Sequence[Any]], Sequence[Any]], kind: Any, item: Any, size: int = 1) -> Any:
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unsee.errors import InputError, MissingExtra, ModelError
-from unsee.models.remote.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, REQUEST_ID, SHA256
+from unsee.models.remote.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, MODEL, REQUEST_ID, SHA256
 
 if TYPE_CHECKING:
     import httpx
@@ -87,6 +87,7 @@ class Connection:
         self._patience = patience
         self._lock = threading.Lock()
         self._arrived: list[str] = []  # answers to acknowledge
+        self.model: str | None = None  # fingerprint of the model that is meant, once it is known
         self._reached = False  # whether unsee serve has ever answered here
         self._client = self._open()
 
@@ -143,7 +144,7 @@ class Connection:
     ) -> Reply:
         """One attempt."""
         request_id, client = uuid.uuid4().hex, self._client
-        headers = {**self._headers, REQUEST_ID: request_id}
+        headers = {**self._headers, REQUEST_ID: request_id} | ({} if self.model is None else {MODEL: self.model})
         if media is not None:
             headers["content-type"] = media
         if key is not None:
@@ -182,6 +183,15 @@ class Connection:
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:
             raise Lost("a damaged answer arrived")
         self._reached = self._reached or echoed is not None
+        self.check_model(headers.get(MODEL))
+
+    def check_model(self, found: str | None) -> None:
+        """Refuses the answer of another model than the one that is meant; None: it does not say which."""
+        if None not in (found, self.model) and found != self.model:
+            raise ModelError(
+                f"{self.url} has changed its model ({str(self.model)[:12]}, now {str(found)[:12]}); the run is kept: "
+                "serve the old one again and continue it with unsee resume"
+            )
 
     def _given_up(self, lost: Lost, away: float) -> ModelError:
         if not self._reached:

@@ -8,6 +8,7 @@ same bits as on a local model; where it tells the top classes only, the rest of 
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import threading
@@ -70,6 +71,7 @@ class RemoteModel:
         try:
             published = self.connection.get("/v1/card").json()
             self.card = _read_card(published, self.connection.url)
+            self.connection.model = self.card.fingerprint
             self.answers = str(published["answers"])
             self.limits = {name: int(value) for name, value in published["limits"].items()}
         except UnseeError:
@@ -118,11 +120,12 @@ class RemoteModel:
     def ask(self, question: Message, candidates: int, images: int) -> Message:
         """The answer to one message; counted once, however often it had to be sent.
 
-        The idempotency key comes from the content. So a run that was killed with an answer on its way, and asks the
-        same again when it is resumed, gets the answer it has paid for. Only a question whose answer has been
-        acknowledged is new, under the next key.
+        The idempotency key comes from the content and the model. So a run that was killed with an answer on its way,
+        and asks the same again when it is resumed, gets the answer it has paid for. Only a question whose answer has
+        been acknowledged is new, under the next key.
         """
-        name, body = question.digest().hex()[:40], pack(question.arrays, question.facts)
+        identity = self.card.fingerprint.encode() + b"\0" + question.digest()
+        name, body = hashlib.sha256(identity).hexdigest()[:40], pack(question.arrays, question.facts)
         for turn in range(1_000_000):
             key = f"{name}.{turn}"
             reply = self.connection.send("POST", "/v1/confidences", body, MEDIA, key, accept=(409,))
@@ -132,6 +135,7 @@ class RemoteModel:
             message = unpack(reply.content)
         except WireError as error:
             raise ModelError(f"{self.connection.url} answered with something else: {error}") from None
+        self.connection.check_model(message.facts.get("model"))
         with self._lock:
             self.spent.candidates += candidates
             self.spent.image_queries += candidates * images
