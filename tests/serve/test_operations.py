@@ -111,6 +111,12 @@ def lines(path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def logged(watched, file: str, ids) -> dict[str, dict[str, object]]:
+    """The lines about these requests; one is written after its answer was sent."""
+    wait_for(lambda: set(ids) <= {line.get("id") for line in lines(watched[1] / file)})
+    return {line["id"]: line for line in lines(watched[1] / file) if line.get("id") in ids}
+
+
 def send(watched, method, path, who, **given):
     headers = {"authorization": f"Bearer {watched[2].get(who, who)}", "x-request-id": given.pop("id", "r")}
     return httpx.request(method, watched[0].url + path, headers=headers, **given)
@@ -121,10 +127,8 @@ def test_the_access_log_has_every_request_and_never_contents(watched, data):
     body = asked(image, candidate_labels=["cat", "a secret"])
     assert send(watched, "POST", "/v1/classify", "alice", json=body, id="first").status_code == 200
     send(watched, "GET", "/v1/a-secret", "alice", id="second")
-    text = (watched[1] / "access").read_text()
-    assert "secret" not in text
-    found = {line["id"]: line for line in lines(watched[1] / "access") if line["id"] in ("first", "second")}
-    one, two = found["first"], found["second"]
+    one, two = logged(watched, "access", ["first", "second"]).values()
+    assert "secret" not in (watched[1] / "access").read_text()
     assert (one["client"], one["route"], one["status"]) == ("alice", "/v1/classify", 200)
     assert one["charged"] == {"candidates": 0, "image_queries": 1}
     assert one["milliseconds"] > 0
@@ -138,7 +142,7 @@ def test_the_audit_log_has_refusals_deployments_and_withdrawals(watched, model):
     send(watched, "GET", "/metrics", "alice", id="b")
     assert send(watched, "PUT", "/v1/prompts/pets", "boss", content=message(model), id="c").status_code == 200
     send(watched, "DELETE", "/v1/prompts/pets", "boss", id="d")
-    found = {line.get("id"): line for line in lines(watched[1] / "audit")}
+    found = logged(watched, "audit", "abcd")
     kinds = [(found[i]["event"], found[i]["client"], found[i].get("field"), found[i].get("prompt")) for i in "abcd"]
     assert kinds == [
         ("refused", None, "authorization", None),
@@ -162,10 +166,7 @@ def test_a_client_that_hangs_up_leaves_a_line_and_no_traceback(watched, caplog):
     with caplog.at_level(logging.WARNING), socket.create_connection(("127.0.0.1", watched[0].port)) as raw:
         raw.sendall(f"{head}\r\ncontent-length: 100\r\n\r\n{{".encode())
         time.sleep(0.2)
-    ends = time.monotonic() + 10
-    while time.monotonic() < ends and '"gone"' not in (watched[1] / "access").read_text():
-        time.sleep(0.02)
-    found = next(line for line in lines(watched[1] / "access") if line["id"] == "gone")
+    found = logged(watched, "access", ["gone"])["gone"]
     assert found["status"] == 499
     assert not caplog.records
 

@@ -43,6 +43,7 @@ def read_model(
     dtype: str,
     threads: int | None = None,
     key_file: Path | None = None,
+    key: str | None = None,
 ) -> BlackBox:
     """The model of this name, with a feature cache unless it is switched off."""
     from unsee.models import FeatureCache, load_model
@@ -54,7 +55,7 @@ def read_model(
         device=device,
         dtype=dtype,
         threads=threads,
-        key=read_key(key_file),
+        key=key or read_key(key_file),
         say=console.say,
     )
     if isinstance(loaded, Closes):

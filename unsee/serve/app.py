@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from unsee.models.remote.wire import IDEMPOTENCY_KEY, RULE, SHA256, image_digest
 from unsee.serve import schema
@@ -31,6 +32,7 @@ from unsee.serve.service import Service
 from unsee.versions import version
 
 M = TypeVar("M", bound=BaseModel)
+GONE = 499  # the client left before it had sent its request
 EXPIRE_EVERY = 600.0  # seconds
 EXAMPLE_CARD = {"name": "mini", "width": 128, "token_limit": 32, "answers": "all"}
 LABELS = [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]
@@ -85,6 +87,7 @@ def make_app(
     _add_health_routes(api, service, seen)
     api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(Refused, _refuse)
+    api.add_exception_handler(ClientDisconnect, _refuse)
     api.add_exception_handler(Exception, _refuse)
     seen.watch_queue(service.queue)
     return Guard(api, keys, service.accounts, service.limits, watch, anyone, service.model.card.fingerprint)
@@ -266,6 +269,8 @@ def _json(content: object, status: int = 200) -> Response:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     refused = error if isinstance(error, Refused) else Refused(500, "server", "the service failed; its log says why")
+    if isinstance(error, ClientDisconnect):  # nobody reads it but the logs
+        refused = Refused(GONE, "body", "the client left")
     request.scope["state"]["refused"] = refused.field
     return JSONResponse(refused.as_dict(), status_code=refused.status, headers=refused.headers())
 

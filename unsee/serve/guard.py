@@ -10,8 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from starlette.requests import ClientDisconnect
-
 from unsee.models.remote.wire import ACKNOWLEDGE, MODEL, REQUEST_ID
 from unsee.serve.accounts import Accounts
 from unsee.serve.keys import ANYONE, Client, Keys
@@ -23,7 +21,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})  # these say nothing about anybody
-GONE = 499  # the client left before it was answered; for the log alone
 ACKNOWLEDGED = 64  # keys of one header
 log = logging.getLogger("unsee.serve")
 
@@ -66,8 +63,6 @@ class Guard:
         except Refused as refused:
             state["refused"] = refused.field
             await sender.refuse(refused)
-        except ClientDisconnect:  # happens every day
-            sender.status = sender.status or GONE
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             await sender.refuse(Refused(500, "server", "the service failed; its log says why"))

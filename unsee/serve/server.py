@@ -58,11 +58,11 @@ def make_server(
     limits, meters, log = limits or Limits(), Meters(), log or ServiceLog()
     if tls is not None:
         _check_certificate(*tls)
+    if metrics is not None:
+        meters.listen(*metrics)
     service = open_service(model, state, limits, disclosure, meters.merged, other_names)
     for name, body in (deploy or {}).items():
         service.deploy_at_start(name, body)
-    if metrics is not None:
-        meters.listen(*metrics)
     anyone = replace(ANYONE, role="classify", prompts=tuple(prompts)) if prompts else ANYONE
 
     def hang_up() -> None:

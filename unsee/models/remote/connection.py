@@ -167,6 +167,7 @@ class Connection:
         except (Lost, RuntimeError) as error:  # RuntimeError: another thread has just closed this client
             self._renew(client)
             raise error if isinstance(error, Lost) else Lost(str(error)) from None
+        self.check_model(response.headers.get(MODEL))
         if response.status_code == 429 or response.status_code >= 500:
             raise Lost(f"{response.status_code} {_Words(response).text}", _seconds(response.headers.get("retry-after")))
         with self._lock:
@@ -183,7 +184,6 @@ class Connection:
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:
             raise Lost("a damaged answer arrived")
         self._reached = self._reached or echoed is not None
-        self.check_model(headers.get(MODEL))
 
     def check_model(self, found: str | None) -> None:
         """Refuses the answer of another model than the one that is meant; None: it does not say which."""

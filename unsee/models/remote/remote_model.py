@@ -23,6 +23,7 @@ import numpy as np
 from unsee.data.images import Anything, HoldsFiles, Images, as_images, as_rgb
 from unsee.errors import ModelError, UnseeError
 from unsee.models.black_box import safe_log
+from unsee.models.remote.classifying import ServedBound
 from unsee.models.remote.connection import PATIENCE, Connection
 from unsee.models.remote.wire import (
     CONFIDENCES,
@@ -73,6 +74,7 @@ class RemoteModel:
             self.card = _read_card(published, self.connection.url)
             self.connection.model = self.card.fingerprint
             self.answers = str(published["answers"])
+            self.role = str(published.get("role", "tune"))
             self.limits = {name: int(value) for name, value in published["limits"].items()}
         except UnseeError:
             self.connection.close()
@@ -89,9 +91,17 @@ class RemoteModel:
     def __repr__(self) -> str:
         return f"RemoteModel({self.card.summary}, at {self.card.address})"
 
-    def bind(self, images: Anything, class_names: Sequence[str]) -> RemoteBound:
-        """Uploads the images that the server does not have yet."""
-        return RemoteBound(self, as_images(images), class_names)
+    def bind(self, images: Anything, class_names: Sequence[str]) -> RemoteBound | ServedBound:
+        """Uploads the images that the server does not have yet; a key that may only classify sends them one by one."""
+        given = as_images(images)
+        if self.role == "classify":
+            return ServedBound(self.connection, lambda row: image_file(given, row), given, class_names)
+        return RemoteBound(self, given, class_names)
+
+    def find_prompt(self, forget: Sequence[str]) -> str | None:
+        """The name of a prompt of this key that forgets these classes."""
+        found = self.connection.get("/v1/prompts").json()
+        return next((name for name, card in found.items() if list(card["forget"]) == list(forget)), None)
 
     def usage(self) -> dict[str, dict[str, float | None]]:
         """What the server says this key has spent, and its limits."""
