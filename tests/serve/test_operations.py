@@ -114,7 +114,7 @@ def lines(path) -> list[dict[str, object]]:
 def logged(watched, file: str, ids) -> dict[str, dict[str, object]]:
     """The lines about these requests; one is written after its answer was sent."""
     wait_for(lambda: set(ids) <= {line.get("id") for line in lines(watched[1] / file)})
-    return {line["id"]: line for line in lines(watched[1] / file) if line.get("id") in ids}
+    return {line["id"]: line for line in lines(watched[1] / file) if line.get("id") in [*ids]}
 
 
 def send(watched, method, path, who, **given):

@@ -170,7 +170,12 @@ def _open_routes(model: RemoteModel) -> list[str]:
 
 def _measure(case: Case) -> ServiceAudit | None:
     model = case.subject.model
-    return ask_service(model, case) if isinstance(model, RemoteModel) else None
+    if not isinstance(model, RemoteModel):
+        return None
+    before = model.usage()["spent"]["image_queries"] or 0
+    found = ask_service(model, case)
+    case.subject.ledger.image_queries += int((model.usage()["spent"]["image_queries"] or 0) - before)
+    return found
 
 
 def _found(found: AuditRecord) -> ServiceAudit | None:

@@ -181,7 +181,7 @@ def serve(
         limits=limits,
         disclosure=disclosure,
         prompts=prompts,
-        deploy=_read_prompts(deployed, loaded),
+        deploy=read_prompts(deployed, loaded),
         other_names=None if other_names is None else read_names_file(other_names),
         log=ServiceLog(access_log, audit_log),
         tls=None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
@@ -198,7 +198,7 @@ def state_folder(given: Path | None) -> Path:
     return given or own_folders().user_state_path
 
 
-def _read_prompts(given: Sequence[str], model: BlackBox) -> dict[str, bytes]:
+def read_prompts(given: Sequence[str], model: BlackBox) -> dict[str, bytes]:
     """The prompts of --deploy NAME=RUN, as messages by name."""
     from unsee.models.remote.wire import CONTEXTS, pack
     from unsee.runs.prompt import load_prompt

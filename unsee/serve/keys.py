@@ -22,7 +22,7 @@ from unsee.errors import InputError
 from unsee.files import write_bytes
 
 Role = Literal["classify", "tune", "operate"]
-Labels = Literal["fixed", "any"]
+LabelPolicy = Literal["fixed", "any"]
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 PROMPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)  # the name of a deployed prompt
 DIGITS = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -41,7 +41,7 @@ class Client:
     stored_bytes: int = STORED_BYTES  # of image features, prompts and answers not yet acknowledged
     role: Role = "tune"  # what it may do
     prompts: tuple[str, ...] = ()  # of the operator: every answer leaves under one of these, the first unless named
-    labels: Labels = "fixed"  # which it may ask for under such a prompt: the prompt's own, or any
+    labels: LabelPolicy = "fixed"  # which it may ask for under such a prompt: the prompt's own, or any
     expires: float | None = None  # seconds since 1970
 
 
@@ -172,7 +172,7 @@ def _read_client(where: str, name: str, table: Mapping[str, Any], prompts: tuple
     if granted and role != "classify":
         raise InputError(f"{where} has a prompt, so its role must be classify: role {role} sees the model without it")
     labels = table.get("labels", "fixed")
-    if labels not in get_args(Labels) or ("labels" in table and not granted):
+    if labels not in get_args(LabelPolicy) or ("labels" in table and not granted):
         raise InputError(f"{where} labels is fixed or any, for a key with a prompt, not {labels!r}")
     return Client(name, **limits, role=role, prompts=granted, labels=labels, expires=_read_time(where, table))
 

@@ -20,9 +20,9 @@ from unsee.serve.spelling import Ids, Spellings, spelling_key
 from unsee.types import Floats
 
 LABELS_FIELD, TEMPLATE_FIELD = "parameters.candidate_labels", "parameters.hypothesis_template"
-CLASSIFY = frozenset({"/v1/card", "/v1/usage", "/v1/classify"})
-TUNE = CLASSIFY | {"/v1/images", "/v1/images/{images}", "/v1/confidences", "/v1/prompts", "/v1/prompts/{name}"}
-ROLES = {"classify": CLASSIFY, "tune": TUNE, "operate": TUNE | {"/metrics"}}  # role -> routes
+_CLASSIFY = frozenset({"/v1/card", "/v1/usage", "/v1/classify"})
+_TUNE = _CLASSIFY | {"/v1/images", "/v1/images/{images}", "/v1/confidences", "/v1/prompts", "/v1/prompts/{name}"}
+ROLES = {"classify": _CLASSIFY, "tune": _TUNE, "operate": _TUNE | {"/metrics"}}  # role -> routes
 OTHER_NAMES = "made for other names"  # what is said of a rule whose prompt has other labels
 
 

@@ -82,7 +82,7 @@ class RemoteModel:
         except (KeyError, TypeError, ValueError, AttributeError):
             self.connection.close()
             raise ModelError(f"{url}: its card is not that of unsee serve") from None
-        if published["token_mean"] is None and say is not None:
+        if published["token_mean"] is None and self.role != "classify" and say is not None:
             say(f"{url} withholds the token statistics: contexts start at 0, with a spread of {UNKNOWN_STD}")
         if self.answers == "label" and say is not None:
             say(f"{url} tells the top label only: losses then count labels, not how sure the model is")
