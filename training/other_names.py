@@ -14,7 +14,7 @@ from pathlib import Path
 from training import photos
 from training.vocabulary import SENSES, cifar100_names, coco_object_names, read_imagenet_names
 from training.wordnet import WordNet
-from unsee.audit.other_names import LIST
+from unsee.data.other_names import LIST
 
 MOST = 4  # synonyms of a class, and kinds of it
 CLOTHES = (

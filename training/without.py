@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from training.bank import Bank, Labelled
 from training.contexts import plural
 from training.vocabulary import Vocabulary
-from unsee.audit.other_names import LIST
+from unsee.data.other_names import LIST
 
 
 def leave_out(bank: Bank, vocabulary: Vocabulary, names: list[str]) -> tuple[Bank, Vocabulary]:

@@ -16,7 +16,6 @@ from unsee.audit import relearning
 from unsee.audit.asking import sample
 from unsee.audit.audit import audit, audit_case
 from unsee.audit.case import Case
-from unsee.audit.other_names import known_names, read_names_file, rounds
 from unsee.audit.probes import k_shot_probe
 from unsee.audit.record import VERSION, AuditRecord, read_audit
 from unsee.audit.renaming import ask_other_names
@@ -24,6 +23,7 @@ from unsee.audit.side_by_side import audits_table, served_table
 from unsee.audit.subject import open_subject
 from unsee.audit.variations import DISTURBANCES, swap_templates
 from unsee.cli import main
+from unsee.data.other_names import known_names, read_names_file, rounds
 from unsee.methods.registry import METHODS
 from unsee.models.black_box import bind
 from unsee.report.comparison import compare

@@ -9,10 +9,10 @@ import pytest
 
 import unsee
 from unsee.audit.audit import audit
-from unsee.audit.other_names import LIST, known_names
 from unsee.audit.probes import k_shot_probe
 from unsee.audit.record import read_audit
 from unsee.cli import main
+from unsee.data.other_names import LIST, known_names
 from unsee.runs.folder import read_result
 from unsee.runs.records import write_record
 

@@ -9,10 +9,10 @@ import pytest
 
 import unsee
 from unsee.answers.rules import as_is, rules_for_prompts, top_label
-from unsee.audit.other_names import known_names
 from unsee.audit.rebuild import LabelListClient, draw_lists, log_shares, rebuild, undo
 from unsee.audit.ridge import effective_rank, explained, kernels, ridge
 from unsee.audit.subject import open_subject
+from unsee.data.other_names import known_names
 from unsee.models.black_box import bind
 
 WIDTH, CLASSES, LISTS = 12, 5, 4

@@ -9,7 +9,15 @@ from tests.serve.servers import ThreadServer
 from unsee.models.remote.remote_model import RemoteModel
 from unsee.serve.keys import add_key, read_keys
 
-LIMITS = {"poor": "candidates = 3\nimage_queries = 50\nstored_bytes = 20000", "slow": "rate = 1"}
+FAST = "rate = 1000000"
+LIMITS = {
+    "poor": "candidates = 3\nimage_queries = 50\nstored_bytes = 20000",
+    "slow": "rate = 1",
+    "operator": f'role = "operate"\n{FAST}',
+    "consumer": f'prompt = "pets"\n{FAST}',
+    "chooser": f'prompt = ["pets", "other"]\nlabels = "any"\n{FAST}',
+    "plain": f'role = "classify"\n{FAST}',
+}
 
 
 @pytest.fixture(scope="session")
@@ -17,10 +25,10 @@ def keys_file(tmp_path_factory):
     """The path of a keys file, and the keys of its clients by name."""
     path = tmp_path_factory.mktemp("keys") / "keys.toml"
     keys = {}
-    for name in ("alice", "bob", "carol", "dave", "erin", "frank", "fuzz", "poor", "slow"):
+    for name in ("alice", "bob", "carol", "dave", "erin", "frank", "fuzz", *LIMITS):
         keys[name] = add_key(path, name)
         with path.open("a") as file:
-            file.write(LIMITS.get(name, "rate = 1000000") + "\n")
+            file.write(LIMITS.get(name, FAST) + "\n")
     return path, keys
 
 

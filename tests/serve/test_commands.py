@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -11,16 +12,19 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import httpx
 import pytest
 
 import unsee
 from tests.serve.servers import ThreadServer
 from unsee.bench.load import Bare, load, measure_load
 from unsee.cli import cli, main
+from unsee.cli.serve import read_prompts
 from unsee.models.remote.remote_model import image_file
 from unsee.serve.keys import read_keys
 
@@ -44,6 +48,8 @@ def test_a_new_key_is_printed_once_and_only_its_hash_is_kept(tmp_path, capsys):
         (["--keys", "k", "--no-keys"], "exclude each other"),
         (["--model", "http://127.0.0.1:1"], "is served already"),
         (["--answers", "some"], "--answers is all, label, or top-K"),
+        (["--another-key", "alice"], "--another-key needs --keys"),
+        (["--tls-cert", "cert.pem"], "--tls-cert and --tls-key go together"),
     ],
 )
 def test_options_that_make_no_sense_are_a_clear_line(arguments, says, capsys, monkeypatch, tmp_path):
@@ -82,6 +88,24 @@ def test_the_serve_command_says_where_it_listens(model_folder, tmp_path, monkeyp
     assert f"http://127.0.0.1:{ran[0][1]} (without keys)" in capsys.readouterr().err
 
 
+def test_a_prompt_is_deployed_from_a_run_and_mandatory_for_whoever_has_no_key(model, data, tmp_path):
+    tuner = unsee.PromptTuner(["cat"], iterations=2, population=4, shots=2, contexts=2, shared=3, own=2)
+    tuner.fit(model, data).save(tmp_path / "run")
+    deploy = read_prompts([f"pets={tmp_path / 'run'}"], model)
+    server = ThreadServer(model, tmp_path / "state", prompts=["pets"], deploy=deploy)
+    inputs = base64.b64encode(image_file(data.test, 3)).decode()
+    body = {"inputs": inputs, "parameters": {"candidate_labels": ["cat", "dog"]}}
+    rows = httpx.post(f"{server.url}/v1/classify", json=body).json()
+    found = httpx.get(f"{server.url}/v1/prompts").status_code
+    server.stop()
+    right = dict(tuner.prompt.classify(model, data.test.subset([3]), top=10)[0].after)
+    assert {row["label"]: row["score"] for row in rows} == pytest.approx({name: right[name] for name in ("cat", "dog")})
+    assert found == 403
+    for wrong, says in (("pets", "NAME=RUN"), (f"../x={tmp_path / 'run'}", "NAME=RUN")):
+        with pytest.raises(unsee.InputError, match=says):
+            read_prompts([wrong], model)
+
+
 def check_parses(words: list[str]) -> None:
     assert words[0].endswith("unsee")
     _, command, rest = cli.resolve_command(click.Context(cli), words[1:])
@@ -93,6 +117,14 @@ def test_what_deploy_starts_is_a_command_line_that_parses():
     parts = {word: json.loads(line) for word, line in re.findall(r"^(ENTRYPOINT|CMD) (\[.*\])$", dockerfile, re.M)}
     check_parses([*parts["ENTRYPOINT"], *parts["CMD"]])
     assert re.search(r"^USER unsee$", dockerfile, re.M)
+    assert all("@sha256:" in line for line in re.findall(r"^FROM .*$", dockerfile, re.M))
+    mounted = re.search(r"-v \S*keys:(\S+):ro", dockerfile)[1]
+    assert parts["CMD"][-1].startswith(f"{mounted}/")
+    ignored = (DEPLOY.parent / ".dockerignore").read_text().split("\n")
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())
+    needed = {"pyproject.toml", "constraints.txt", project["project"]["readme"], "unsee", "LICENSE", "LICENSES"}
+    assert ignored[1] == "*"
+    assert {line[1:] for line in ignored if line.startswith("!")} == needed
     unit = (DEPLOY / "unsee.service").read_text()
     check_parses(shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.M)[1]))
     assert "ProtectSystem=strict" in unit

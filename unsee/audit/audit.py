@@ -13,16 +13,16 @@ from unsee.answers.metrics import top_classes
 from unsee.audit.case import Case
 from unsee.audit.earlier import keep_parts, same_answers
 from unsee.audit.leakage import measure_answers, measure_served
-from unsee.audit.other_names import OtherNames
 from unsee.audit.part import Measured
 from unsee.audit.parts import PARTS, check_parts, usual_parts
 from unsee.audit.record import VERSION, Answers, AuditRecord, estimate, read_audit
-from unsee.audit.subject import Subject, open_subject
+from unsee.audit.subject import BY_SERVICE, Subject, open_subject
 from unsee.audit.verdict import eligibility, judge, sentences
 from unsee.data.data_set import Data
+from unsee.data.other_names import OtherNames
 from unsee.errors import InputError, RunError, unknown
 from unsee.models.black_box import BlackBox
-from unsee.runs.folder import AUDIT, PICK, RESULT, is_finished, read_result
+from unsee.runs.folder import AUDIT, PICK, RESULT, SERVICE_AUDIT, is_finished, read_result
 from unsee.runs.lock import FolderLock
 from unsee.runs.records import EstimateRecord, Record, write_record
 from unsee.types import Floats, Say
@@ -47,6 +47,9 @@ def audit(
     if not is_finished(run) and not (Path(run) / PICK).is_file():
         raise RunError(f"{run} is not a finished run (no result.json); continue it with: unsee resume {run}")
     found = audit_case(Case(open_subject(run, model, data), other_names, other_data, say), parts)
+    if found.serve == BY_SERVICE:  # of the service's answers to a key, not of the run
+        write_record(Path(run) / SERVICE_AUDIT, found)
+        return found
     found = _with_earlier(Path(run), found, say)
     if (Path(run) / PICK).is_file():  # nothing else writes to it, and it has no result of its own
         write_record(Path(run) / AUDIT, found)
@@ -116,7 +119,7 @@ def _measure_answers(case: Case) -> AuditRecord:
         probe_chance=1 / len(subject.task.forgotten),
         before=None if before is None else _noted(before, before, chance),
         after=after if before is None else _noted(after, before, chance),
-        serving=measure_served(case.unserved, labels, subject.forget, seed),
+        serving={} if subject.rule == BY_SERVICE else measure_served(case.unserved, labels, subject.forget, seed),
         change_kept=None if case.before is None else _change_kept(subject, case.before, case.after),
     )
 

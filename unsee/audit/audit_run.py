@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from unsee.audit.audit import audit
-from unsee.audit.other_names import OtherNames
 from unsee.audit.record import AuditRecord
 from unsee.data import load_data
 from unsee.data.data_set import Data
+from unsee.data.other_names import OtherNames
 from unsee.errors import InputError
 from unsee.models.black_box import BlackBox
 from unsee.runs.folder import read_config

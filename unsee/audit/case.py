@@ -7,10 +7,10 @@ from functools import cached_property
 
 from unsee.answers.metrics import top_classes
 from unsee.audit.asking import AskedAgain, AskedOthers, sample_rows
-from unsee.audit.other_names import OtherNames, known_names
 from unsee.audit.subject import Subject
 from unsee.data.data_set import Data
 from unsee.data.images import Images
+from unsee.data.other_names import OtherNames, known_names
 from unsee.models.black_box import BoundImages
 from unsee.types import Floats, Ints, Say
 

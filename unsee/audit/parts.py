@@ -11,6 +11,7 @@ from unsee.audit.part import Part
 from unsee.audit.rebuild import UNDOING
 from unsee.audit.relearning import RELEARNING
 from unsee.audit.renaming import UNDER_OTHER_NAMES
+from unsee.audit.service_routes import SERVICE_ROUTES
 from unsee.audit.variations import CHANGED_IMAGES, MORE_NAMES, OTHER_TEMPLATES
 from unsee.audit.worst_case import ATTACKS
 from unsee.errors import InputError, unknown
@@ -28,6 +29,7 @@ PARTS: dict[str, Part] = {
     "near kept": NEAR_KEPT,
     "near others": NEAR_OTHERS,
     "fragility": FRAGILE,
+    "service": SERVICE_ROUTES,  # of models behind unsee serve
 }
 
 

@@ -19,7 +19,6 @@ from unsee.answers.rules import Apply, rules_for_prompts
 from unsee.audit.attack_records import Rebuilt, RebuiltRule, Undone
 from unsee.audit.cells import rule_name, show_share, show_value
 from unsee.audit.evidence import ENOUGH, MARGIN, compare_with, how_many_more, make_finding
-from unsee.audit.other_names import DISTRACTORS, OtherNames
 from unsee.audit.part import Part
 from unsee.audit.probes import FLOOR
 from unsee.audit.record import AuditRecord
@@ -27,6 +26,7 @@ from unsee.audit.ridge import Kernels, effective_rank, explained, kernels, ridge
 from unsee.audit.subject import Subject
 from unsee.data.class_names import plain
 from unsee.data.images import Images
+from unsee.data.other_names import DISTRACTORS, OtherNames
 from unsee.data.paper_names import CIFAR10, CIFAR100, IMAGENET30
 from unsee.errors import InputError
 from unsee.models.black_box import BoundImages, rebind

@@ -12,12 +12,12 @@ from unsee.audit.asking import Renamed, ask_both
 from unsee.audit.case import Case
 from unsee.audit.cells import show_share
 from unsee.audit.evidence import MARGIN, as_estimate, compare_with, first_few, make_finding, near_ceiling, worst_of
-from unsee.audit.other_names import OtherNames, rounds, without_other_names
 from unsee.audit.part import Part
 from unsee.audit.record import AuditRecord, OtherName
 from unsee.audit.subject import Subject
 from unsee.data.class_names import listed
 from unsee.data.images import Images
+from unsee.data.other_names import OtherNames, rounds, without_other_names
 from unsee.runs.records import EstimateRecord, Finding
 from unsee.text_table import TextTable, percent
 

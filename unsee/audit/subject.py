@@ -22,10 +22,24 @@ from unsee.methods.registry import METHODS
 from unsee.methods.task import Task, make_task
 from unsee.methods.untuned import FixedRule
 from unsee.models.black_box import BlackBox, BoundImages, Metered, bind, rebind
+from unsee.models.remote.classifying import ServedBound
+from unsee.models.remote.remote_model import RemoteModel
 from unsee.runs.folder import RunFolder, read_config
 from unsee.runs.identity import describe_run, identify
 from unsee.runs.prompt import load_prompt
 from unsee.types import Floats, Ledger, Mask
+
+BY_SERVICE = "by the service"  # the rule of answers that pass through a key's own prompt, whatever it is
+
+
+class KeyAnswers:
+    """What a key of a service sees that may classify and no more: answers under the service's own prompt and rule."""
+
+    def confidences(self, images: BoundImages) -> Floats:
+        """Answers as served, (n, C)."""
+        if not isinstance(images.bound, ServedBound):
+            raise InputError("this key may classify only")
+        return images.bound.served()
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +92,8 @@ class Subject:
     @property
     def rule(self) -> str:
         """What is done to answers before they leave."""
+        if isinstance(self.fitted, KeyAnswers):
+            return BY_SERVICE
         return self.fitted.rule if isinstance(self.fitted, TunedContexts) else "as-is"
 
     def after_renamed(self, bound: BoundImages, listed: Mask, renamed: Sequence[str | None]) -> Floats:
@@ -116,7 +132,10 @@ class Subject:
     @property
     def _contexts(self) -> TunedContexts:
         if not isinstance(self.fitted, TunedContexts):
-            raise InputError(f"method {self.task.settings.method!r} is fixed to the names it was made for")
+            fixed = (
+                "a key that may classify only" if self.rule == BY_SERVICE else f"method {self.task.settings.method!r}"
+            )
+            raise InputError(f"{fixed} is fixed to the names it was made for")
         return self.fitted
 
     def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None) -> Floats:
@@ -147,6 +166,8 @@ def open_subject(run: str | Path, model: BlackBox, data: Data) -> Subject:
     different = identify(config).difference(identify(describe_run(task)))
     if different is not None:
         raise InputError(f"{run} cannot be audited on this model and data: {different}")
+    if isinstance(model, RemoteModel) and model.role == "classify":
+        return Subject(model, data, task, KeyAnswers())
     if METHODS[task.settings.method].tunes_prompt and METHODS[task.settings.method].sees != "weights":
         prompt = load_prompt(run)
         prompt.check(model)

@@ -11,7 +11,9 @@ from rich.table import Table
 from unsee.audit.answer_tables import answer_tables
 from unsee.audit.parts import PARTS
 from unsee.audit.record import AuditRecord
+from unsee.audit.subject import BY_SERVICE
 from unsee.audit.verdict import sentences
+from unsee.runs.folder import AUDIT, SERVICE_AUDIT
 from unsee.runs.records import Finding
 from unsee.text_table import TextTable
 
@@ -21,12 +23,13 @@ def audit_parts(found: AuditRecord, run: Path) -> list[str | Table]:
     names = ", ".join(found.forget)
     first = f"{found.data}: {found.method} forgot {names} ({found.images} test images, {found.model})"
     shown = joined([*answer_tables(found), *(each for part in PARTS.values() for each in part.tables(found))])
+    file = SERVICE_AUDIT if found.serve == BY_SERVICE else AUDIT
     return [
         first,
         *(_as_rich(each) if isinstance(each, TextTable) else each for each in shown),
         *(f"not audited: {sentence}" for sentence in found.not_audited),
         _verdict(found.findings),
-        f"{found.image_queries} image queries, {found.seconds:.1f} s\naudit: {run / 'audit.json'}",
+        f"{found.image_queries} image queries, {found.seconds:.1f} s\naudit: {run / file}",
     ]
 
 

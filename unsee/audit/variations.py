@@ -20,12 +20,12 @@ from unsee.audit.evidence import (
     make_finding,
     near_ceiling,
 )
-from unsee.audit.other_names import DISTRACTORS
 from unsee.audit.part import Part
 from unsee.audit.record import AuditRecord, Variation
 from unsee.audit.subject import Subject
 from unsee.data.class_names import plain
 from unsee.data.images import Images, PilSource, as_rgb, labelled
+from unsee.data.other_names import DISTRACTORS
 from unsee.runs.records import Finding
 from unsee.text_table import TextTable, percent
 

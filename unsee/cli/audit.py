@@ -39,6 +39,12 @@ from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
 @click.option(
     "--relearn", is_flag=True, help="Also tune fresh prompts, to see how few labelled images bring the classes back."
 )
+@click.option(
+    "--key",
+    metavar="KEY",
+    show_default="UNSEE_KEY in the environment",
+    help="Audit --model http://HOST as this key sees it; other users can see it, unlike --key-file.",
+)
 @shared(*MODEL_OPTIONS)
 def audit(
     run: Path,
@@ -48,6 +54,7 @@ def audit(
     others: str | None,
     skip: str,
     relearn: bool,
+    key: str | None,
     as_json: bool,
     data_dir: Path | None,
     **where: Any,
@@ -55,17 +62,18 @@ def audit(
     """Measure what answers still leak about forgotten classes.
 
     Leakage, robustness and damage to kept classes, with intervals, then a verdict: findings, worst first. Takes
-    finished runs of every method, and writes audit.json into the run folder.
+    finished runs of every method, and writes audit.json into the run folder. With the address of a service as --model,
+    the service is asked in every way that the key allows; a key that may only classify gets audit-service.json.
     """
     from unsee.audit.audit import audit as run_audit
-    from unsee.audit.other_names import read_names_file
     from unsee.audit.parts import choose_parts
     from unsee.audit.tables import audit_parts
+    from unsee.data.other_names import read_names_file
 
     console = make_console(as_json)
     parts = choose_parts(split_list(skip), also=["relearning"] if relearn else [])
     known = None if names is None else read_names_file(names)
-    _, images, loaded = reload_run(run, model, data, console, data_dir, **where)
+    _, images, loaded = reload_run(run, model, data, console, data_dir, key=key, **where)
     more = None if others is None else read_data(others, 0, data_dir)
     found = run_audit(run, loaded, images, parts=parts, other_names=known, other_data=more, say=console.say)
     console.show(found.model_dump(mode="json") | {"run": str(run)}, audit_parts(found, run))

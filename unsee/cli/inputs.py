@@ -44,6 +44,7 @@ def read_model(
     threads: int | None = None,
     key_file: Path | None = None,
     insecure: bool = False,
+    key: str | None = None,
 ) -> BlackBox:
     """The model of this name, with a feature cache unless it is switched off."""
     from unsee.models import FeatureCache, load_model
@@ -55,7 +56,7 @@ def read_model(
         device=device,
         dtype=dtype,
         threads=threads,
-        key=read_key(key_file),
+        key=key or read_key(key_file),
         insecure=insecure,
         say=console.say,
     )

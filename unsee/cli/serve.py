@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from unsee.cli.inputs import own_folders, read_model
 from unsee.cli.options import make_console, shared
 from unsee.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from unsee.models.black_box import BlackBox
 
 
 @click.command()
@@ -29,6 +33,12 @@ from unsee.errors import InputError, MissingExtra
     show_default="none",
     help="Add a key for this client to --keys, print it once, and stop.",
 )
+@click.option(
+    "--another-key",
+    metavar="CLIENT",
+    show_default="none",
+    help="Add a second key for this client to --keys, print it once, and stop: to replace the first one later.",
+)
 @click.option("--no-keys", is_flag=True, help="Serve anyone who can reach the port.")
 @click.option(
     "--allow-host",
@@ -37,6 +47,28 @@ from unsee.errors import InputError, MissingExtra
     metavar="NAME",
     show_default="addresses, and names without a dot",
     help="A name of this service, where there are no keys: requests to others are refused. Repeatable.",
+)
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    metavar="NAME",
+    help="Every answer leaves under this deployed prompt and its rule, for all keys but those of role operate. "
+    "Repeatable: callers may then choose.",
+)
+@click.option(
+    "--deploy",
+    "deployed",
+    multiple=True,
+    metavar="NAME=RUN",
+    help="Deploy the prompt of a run under this name before starting. Repeatable.",
+)
+@click.option(
+    "--other-names",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help='Other names of forgotten classes, removed like them: JSON such as {"cat": ["kitty"]}.',
 )
 @click.option(
     "--answers", default="all", metavar="WHAT", help="What clients get: all confidences, top-K (e.g. top-3), or label."
@@ -55,6 +87,27 @@ from unsee.errors import InputError, MissingExtra
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for clients' spending, image features and prompts.",
 )
+@click.option(
+    "--access-log",
+    type=click.Path(path_type=Path),
+    show_default="none",
+    help="Write one JSON line per request to this file; - is stderr.",
+)
+@click.option(
+    "--audit-log",
+    type=click.Path(path_type=Path),
+    show_default="none",
+    help="Write one JSON line per refusal, deployment and withdrawal to this file; - is stderr.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    show_default="none",
+    help="Port for Prometheus, without a key.",
+)
+@click.option("--metrics-host", default="127.0.0.1", help="Address of --metrics-port.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), show_default="none", help="Certificate chain, for https.")
+@click.option("--tls-key", type=click.Path(path_type=Path), show_default="none", help="Private key of --tls-cert.")
 @click.option("--queue", default=512, type=click.IntRange(1), help="How many requests may wait.")
 @click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Seconds until a request is given up.")
 @click.option("--max-body", default=64, type=click.IntRange(1, 4096), help="Largest request, in MiB.")
@@ -66,11 +119,21 @@ def serve(
     port: int,
     keys: Path | None,
     new_key: str | None,
+    another_key: str | None,
     no_keys: bool,
     hosts: tuple[str, ...],
+    prompts: tuple[str, ...],
+    deployed: tuple[str, ...],
+    other_names: Path | None,
     answers: str,
     card: str,
     state: Path | None,
+    access_log: Path | None,
+    audit_log: Path | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     queue: int,
     timeout: float,
     max_body: int,
@@ -84,22 +147,27 @@ def serve(
     """
     from unsee.serve.keys import add_key, read_keys
 
-    if new_key is not None:
-        if keys is None:
-            raise InputError("--new-key needs --keys FILE, where its hash is kept")
-        click.echo(add_key(keys, new_key))
-        return
+    for option, client in (("--new-key", new_key), ("--another-key", another_key)):
+        if client is not None:
+            if keys is None:
+                raise InputError(f"{option} needs --keys FILE, where its hash is kept")
+            click.echo(add_key(keys, client, another=option == "--another-key"))
+            return
     if keys is not None and no_keys:
         raise InputError("--keys and --no-keys exclude each other")
     if model.startswith(("http://", "https://")):
         raise InputError(f"{model} is served already; serve a model of this machine")
-    found = None if keys is None else read_keys(keys)
+    if (tls_cert is None) != (tls_key is None):
+        raise InputError("--tls-cert and --tls-key go together")
+    found = None if keys is None else read_keys(keys, prompts)
     try:
+        from unsee.serve.access_log import ServiceLog
         from unsee.serve.limits import Limits
         from unsee.serve.server import listen, make_server
         from unsee.serve.service import Disclosure
     except ImportError as error:
         raise MissingExtra(str(error.name or "fastapi"), "serve") from None
+    from unsee.data.other_names import read_names_file
     from unsee.models.local import LocalModel
 
     console = make_console()
@@ -122,15 +190,39 @@ def serve(
         limits=limits,
         disclosure=disclosure,
         hosts=hosts,
+        prompts=prompts,
+        deploy=read_prompts(deployed, loaded),
+        other_names=None if other_names is None else read_names_file(other_names),
+        log=ServiceLog(access_log, audit_log),
+        tls=None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
+        metrics=None if metrics_port is None else (metrics_host, metrics_port),
     )
     opened = listen(host, port)
-    console.say(f"{loaded.card.name} on http://{host}:{opened.getsockname()[1]} ({_who(found is not None)})")
+    scheme = "http" if tls_cert is None else "https"
+    console.say(f"{loaded.card.name} on {scheme}://{host}:{opened.getsockname()[1]} ({_who(found is not None)})")
     server.run(sockets=[opened])
 
 
 def state_folder(given: Path | None) -> Path:
     """The folder of the service's memory."""
     return given or own_folders().user_state_path
+
+
+def read_prompts(given: Sequence[str], model: BlackBox) -> dict[str, bytes]:
+    """The prompts of --deploy NAME=RUN, as messages by name."""
+    from unsee.models.remote.wire import CONTEXTS, pack
+    from unsee.runs.prompt import load_prompt
+    from unsee.serve.keys import PROMPT
+
+    found = {}
+    for pair in given:
+        name, is_pair, run = pair.partition("=")
+        if not is_pair or not PROMPT.fullmatch(name):
+            raise InputError(f"--deploy is NAME=RUN, such as pets=runs/pets, not {pair!r}")
+        prompt = load_prompt(run)
+        prompt.check(model)
+        found[name] = pack({CONTEXTS: prompt.contexts}, {"card": prompt.card().model_dump_json()})
+    return found
 
 
 def _who(keys: bool) -> str:

@@ -28,13 +28,15 @@ from unsee.types import Generation, Ints
 
 CONFIG, JOURNAL, RESULT, PICK = "config.json", "journal.jsonl", "result.json", "pick.json"
 ANSWERS, PICTURE, TRAINED_WEIGHTS = "answers.safetensors", "picture.png", "weights.safetensors"
-AUDIT, FRONT, INHERITED = "audit.json", "front.jsonl", "inherited.safetensors"
+AUDIT, SERVICE_AUDIT, FRONT = "audit.json", "audit-service.json", "front.jsonl"
+INHERITED = "inherited.safetensors"
 _PROMPT = ("prompt.safetensors", "prompt.json")
 # In the order in which they are deleted: without a result a run is not finished, without a config it is none.
 RUN_FILES = (
     RESULT,
     CONFIG,
     AUDIT,
+    SERVICE_AUDIT,
     JOURNAL,
     CHECKPOINT,
     STATE,
@@ -180,7 +182,7 @@ class RunFolder:
 
     def _extend(self) -> None:
         """Deletes the result and the audit: with another generation they no longer match the run."""
-        remove_files(self.folder, (RESULT, AUDIT))
+        remove_files(self.folder, (RESULT, AUDIT, SERVICE_AUDIT))
         if self.config != read_config(self.folder):
             write_record(self.folder / CONFIG, self.config)
         self._extended = True

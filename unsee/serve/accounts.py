@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from unsee.serve.keys import Client
@@ -23,6 +23,8 @@ class ResponseBody:
 
     content: bytes
     media: str
+    note: str = ""  # about the rule that it left under
+    charged: Price = field(default_factory=Price)  # by this request
 
 
 @dataclass
@@ -180,7 +182,7 @@ class Accounts:
                 kept = StoredAnswer(question, answer.content, answer.media)
             await self.disk(lambda: self._ledger.record(client.name, price, key, kept))
             account.spent += price
-            return answer
+            return replace(answer, charged=price)
         finally:
             account.reserved -= price
 

@@ -7,7 +7,8 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -16,39 +17,60 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from unsee.models.remote.wire import IDEMPOTENCY_KEY, SHA256, image_digest
+from unsee.models.remote.wire import IDEMPOTENCY_KEY, RULE, SHA256, image_digest
 from unsee.serve import schema
+from unsee.serve.access_log import ServiceLog
 from unsee.serve.accounts import ResponseBody
-from unsee.serve.guard import App, Guard
-from unsee.serve.keys import Client, Keys
+from unsee.serve.guard import App, Guard, Scope
+from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Refused, check_prompt_name
 from unsee.serve.meters import Meters
+from unsee.serve.policy import check_role, prompt_owner
 from unsee.serve.service import Service
 from unsee.versions import version
 
 M = TypeVar("M", bound=BaseModel)
+GONE = 499  # the client left before it had sent its request
 EXPIRE_EVERY = 600.0  # seconds
 EXAMPLE_CARD = {"name": "mini", "width": 128, "token_limit": 32, "answers": "all"}
 LABELS = [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]
 CLASSIFY = {"inputs": schema.PIXEL, "parameters": {"candidate_labels": ["cat", "dog"]}}
 
 
-def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) -> App:
-    """The service as an ASGI application; without keys, anyone may ask."""
-    seen = meters or Meters()
+def make_app(
+    service: Service,
+    keys: Keys | None,
+    meters: Meters | None = None,
+    log: ServiceLog | None = None,
+    anyone: Client = ANYONE,
+    hang_up: Callable[[], None] = lambda: None,
+) -> App:
+    """The service as an ASGI application; without keys, anyone may ask. hang_up is called on SIGHUP."""
+    seen, written = meters or Meters(), log or ServiceLog()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.accounts.open()
         cleaner = asyncio.create_task(_expire(service))
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # signals reach the main thread only
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
         app.state.ready = True
+        written.event("started", {"model": service.model.card.fingerprint})
         yield
         app.state.ready = False
+        written.event("stopped")
         cleaner.cancel()
         with suppress(asyncio.CancelledError):
             await cleaner
         await service.close()
+        seen.close()
+        written.close()
+
+    def watch(scope: Scope, status: int, seconds: float) -> None:
+        seen.request(scope, status, seconds)
+        written.request(scope, status, seconds)
 
     api = FastAPI(
         title="unsee",
@@ -65,15 +87,16 @@ def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) 
     _add_health_routes(api, service, seen)
     api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(Refused, _refuse)
+    api.add_exception_handler(ClientDisconnect, _refuse)
     api.add_exception_handler(Exception, _refuse)
     seen.watch_queue(service.queue)
-    return Guard(api, keys, service.accounts, service.limits, seen.request)
+    return Guard(api, keys, service.accounts, service.limits, watch, anyone, service.model.card.fingerprint)
 
 
 def _add_model_routes(api: FastAPI, service: Service) -> None:
     @api.get("/v1/card", responses=schema.json_response(EXAMPLE_CARD), summary="What is published about the model")
     async def card(request: Request) -> Response:
-        return _json(service.card())
+        return _json(service.card(_client(request)))
 
     @api.get("/v1/usage", responses=schema.json_response({"spent": {}, "limits": {}}), summary="What you have spent")
     async def usage(request: Request) -> Response:
@@ -86,7 +109,7 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         summary="Confidences of a set of images under contexts",
     )
     async def confidences(request: Request) -> Response:
-        return _answer(await service.confidences(_client(request), await request.body(), _key(request)))
+        return _answer(request, await service.confidences(_client(request), await request.body(), _key(request)))
 
     @api.post(
         "/v1/classify",
@@ -103,9 +126,10 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         given = asked.parameters
         prompt = None if given.prompt is None else check_prompt_name(given.prompt)
         return _answer(
+            request,
             await service.classify(
                 _client(request), image, given.candidate_labels, given.hypothesis_template, prompt, _key(request)
-            )
+            ),
         )
 
 
@@ -149,7 +173,7 @@ def _add_image_routes(api: FastAPI, service: Service) -> None:
 def _add_prompt_routes(api: FastAPI, service: Service) -> None:
     @api.get("/v1/prompts", responses=schema.json_response({"pets": {}}), summary="Your deployed prompts")
     async def prompts(request: Request) -> Response:
-        found = await service.prompts(_client(request))
+        found = await service.prompts(prompt_owner(_client(request)))
         return _json({name: card.model_dump(mode="json") for name, card in found.items()})
 
     @api.put(
@@ -160,16 +184,20 @@ def _add_prompt_routes(api: FastAPI, service: Service) -> None:
     )
     async def deploy(request: Request, name: str) -> Response:
         checked = check_prompt_name(name)
-        return _json((await service.deploy(_client(request), checked, await request.body())).model_dump(mode="json"))
+        return _json(
+            (await service.deploy(prompt_owner(_client(request)), checked, await request.body())).model_dump(
+                mode="json"
+            )
+        )
 
     @api.get("/v1/prompts/{name}", responses=schema.json_response({}), summary="The card of a deployed prompt")
     async def prompt(request: Request, name: str) -> Response:
-        card, _ = await service.prompt(_client(request), check_prompt_name(name))
+        card, _ = await service.prompt(prompt_owner(_client(request)), check_prompt_name(name))
         return _json(card.model_dump(mode="json"))
 
     @api.delete("/v1/prompts/{name}", status_code=204, responses=schema.RESPONSES, summary="Withdraw a prompt")
     async def withdraw(request: Request, name: str) -> Response:
-        await service.withdraw(_client(request), check_prompt_name(name))
+        await service.withdraw(prompt_owner(_client(request)), check_prompt_name(name))
         return Response(status_code=204)
 
 
@@ -186,11 +214,14 @@ def _add_health_routes(api: FastAPI, service: Service, meters: Meters) -> None:
 
     @api.get("/metrics", summary="For Prometheus", responses=schema.RESPONSES)
     async def metrics(request: Request) -> Response:
+        _client(request)
         return Response(meters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _client(request: Request) -> Client:
+    """Who is asking, if their role has this route."""
     found: Client = request.scope["state"]["client"]
+    check_role(found, request.scope["route"].path)
     return found
 
 
@@ -224,9 +255,10 @@ async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
     return found
 
 
-def _answer(answer: ResponseBody) -> Response:
-    digest = hashlib.sha256(answer.content).hexdigest()
-    return Response(answer.content, media_type=answer.media, headers={SHA256: digest})
+def _answer(request: Request, answer: ResponseBody) -> Response:
+    request.scope["state"]["charged"] = answer.charged
+    headers = {SHA256: hashlib.sha256(answer.content).hexdigest()} | ({RULE: answer.note} if answer.note else {})
+    return Response(answer.content, media_type=answer.media, headers=headers)
 
 
 def _json(content: object, status: int = 200) -> Response:
@@ -237,6 +269,9 @@ def _json(content: object, status: int = 200) -> Response:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     refused = error if isinstance(error, Refused) else Refused(500, "server", "the service failed; its log says why")
+    if isinstance(error, ClientDisconnect):  # nobody reads it but the logs
+        refused = Refused(GONE, "body", "the client left")
+    request.scope["state"]["refused"] = refused.field
     return JSONResponse(refused.as_dict(), status_code=refused.status, headers=refused.headers())
 
 

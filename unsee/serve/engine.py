@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -32,6 +32,7 @@ class ClassList:
     names: tuple[str, ...]
     applies_to: tuple[str, ...] | None = None
     template: str = ""
+    owner: str = ""  # whose list it is: what stays bound for one client must not answer another sooner
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class Question:
     @property
     def merges_with(self) -> Hashable:
         """Questions for which this is the same are answered in one forward."""
-        return None if self.contexts is None else self.contexts.shape[1], self.classes
+        return None if self.contexts is None else self.contexts.shape[1], replace(self.classes, owner="")
 
     @property
     def size(self) -> int:
@@ -152,7 +153,7 @@ class Engine:
         return self._embeddings.find(key, size, lambda: self._text(glance.classes).embeddings(contexts)[0])
 
     def _plain(self, classes: ClassList) -> Tensor:
-        key = ("plain", classes.names, classes.template)
+        key = ("plain", classes.names, classes.template, classes.owner)
         make = lambda: self.model.plain_names(classes.names, classes.template)  # noqa: E731
         return self._embeddings.find(key, len(classes.names), make)
 

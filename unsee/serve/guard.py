@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from unsee.models.remote.wire import ACKNOWLEDGE, REQUEST_ID
+from unsee.models.remote.wire import ACKNOWLEDGE, MODEL, REQUEST_ID
 from unsee.serve.accounts import Accounts
 from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Limits, Refused
@@ -35,12 +35,16 @@ class Guard:
         accounts: Accounts,
         limits: Limits,
         watch: Callable[[Scope, int, float], None] = lambda scope, status, seconds: None,
+        anyone: Client = ANYONE,
+        model: str = "",
     ) -> None:
         self._app = app
         self._keys = keys
         self._accounts = accounts
         self._limits = limits
         self._watch = watch
+        self._anyone = anyone  # who asks where there are no keys
+        self._model = model  # its fingerprint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -52,9 +56,12 @@ class Guard:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         body = _Body(receive, headers, self._limits)
         sender = _Sender(send, headers.get(REQUEST_ID.encode(), ""), body)
+        state = scope.setdefault("state", {})
+        state["id"] = sender.id
         try:
             await self._let_in(scope, headers, body, sender)
         except Refused as refused:
+            state["refused"] = refused.field
             await sender.refuse(refused)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
@@ -66,7 +73,11 @@ class Guard:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > self._limits.head_bytes:
             raise Refused(431, "head", f"is larger than the {self._limits.head_bytes} bytes allowed")
         client = self._client(scope, headers)
-        scope.setdefault("state", {})["client"] = client
+        scope["state"]["client"] = client
+        if scope["path"] not in OPEN:
+            sender.model = self._model
+            if headers.get(MODEL.encode(), self._model) != self._model:
+                raise Refused(412, MODEL, f"this service's model is now {self._model}")
         if scope["path"] not in OPEN:
             self._accounts.admit(client)
             self._acknowledge(client, headers.get(ACKNOWLEDGE.encode(), ""))
@@ -76,7 +87,7 @@ class Guard:
     def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client:
         """Who is asking. Without a key and with a wrong one, the answer and its time are the same."""
         if self._keys is None or scope["path"] in OPEN:
-            return ANYONE
+            return self._anyone
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
         client = self._keys.find(key.strip())
         if client is None or scheme.lower() != "bearer":
@@ -97,13 +108,16 @@ class _Sender:
     def __init__(self, send: Send, request_id: str, body: _Body) -> None:
         self._send = send
         self._body = body
-        self._id = request_id if TOKEN.fullmatch(request_id) else secrets.token_hex(16)
+        self.id = request_id if TOKEN.fullmatch(request_id) else secrets.token_hex(16)
         self.status = 0
+        self.model = ""  # that answers, for those who may know
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = [(REQUEST_ID.encode(), self._id.encode()), (b"cache-control", b"no-store")]
+            own = [(REQUEST_ID.encode(), self.id.encode()), (b"cache-control", b"no-store")]
+            if self.model:
+                own.append((MODEL.encode(), self.model.encode()))
             if self._body.unread:  # hang up after the answer, rather than read on what nobody wants
                 own.append((b"connection", b"close"))
             message["headers"] = [*message.get("headers", []), *own, (b"x-content-type-options", b"nosniff")]

@@ -7,6 +7,7 @@ of another client is as absent as one that was never there. Used from one thread
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -64,15 +65,24 @@ class StoredPrompt:
     contexts: bytes
 
 
+def make_private(folder: Path) -> None:
+    """Makes the folder, for its owner alone; what an earlier version left there is closed to others too."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (folder, *folder.glob("serve.*")):
+        if path.stat().st_uid == os.geteuid():
+            path.chmod(0o700 if path == folder else 0o600)
+
+
 class ServiceLedger:
     """The service's memory, in one SQLite file."""
 
     def __init__(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
             # Two services would each count what the other spends. The system lets go of it when a process is killed.
-            self._lock = FileLock(folder / "serve.lock", thread_local=False)
+            self._lock = FileLock(folder / "serve.lock", thread_local=False, mode=0o600)
             self._lock.acquire(timeout=LOCKED)
+            os.close(os.open(folder / "serve.sqlite", os.O_CREAT | os.O_RDWR, 0o600))  # SQLite's other files follow it
             self._db = sqlite3.connect(folder / "serve.sqlite", timeout=30, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             # Handed to the system before an answer is sent: a killed process loses nothing. Waiting for the disk as

@@ -17,9 +17,9 @@ from unsee.data.class_names import in_prompt
 from unsee.data.formats import lacking_for
 from unsee.data.images import decode
 from unsee.errors import ImageError
+from unsee.serve.keys import PROMPT
 from unsee.types import Card, Floats
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)  # of a deployed prompt
 DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 TOKEN = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)  # a request id or an idempotency key
 
@@ -132,7 +132,7 @@ def check_image_digest(given: Any, field: str) -> str:
 
 def check_prompt_name(given: str) -> str:
     """The name of a deployed prompt: letters, digits, dot, dash and underscore; no path."""
-    if not NAME.fullmatch(given):
+    if not PROMPT.fullmatch(given):
         raise Refused(422, "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, no path")
     return given
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from unsee.data.other_names import OtherNames
 from unsee.errors import InputError
 from unsee.models.local import LocalModel
+from unsee.serve.access_log import ServiceLog
 from unsee.serve.app import make_app
-from unsee.serve.keys import Keys
+from unsee.serve.keys import ANYONE, Keys
 from unsee.serve.limits import Limits, Refused
 from unsee.serve.meters import Meters
 from unsee.serve.origin import OriginCheck
@@ -38,19 +43,50 @@ def make_server(
     limits: Limits | None = None,
     disclosure: Disclosure | None = None,
     hosts: Sequence[str] = (),
+    prompts: Sequence[str] = (),
+    deploy: Mapping[str, bytes] | None = None,
+    other_names: OtherNames | None = None,
+    log: ServiceLog | None = None,
+    tls: tuple[Path, Path] | None = None,
+    metrics: tuple[str, int] | None = None,
 ) -> uvicorn.Server:
     """A server that is ready to run. Without keys it listens on this machine only, unless no_keys says otherwise.
 
-    hosts are the names, beside host, under which web browsers may reach a service without keys.
+    hosts are the names, beside host, under which web browsers may reach a service without keys. prompts: of the
+    operator, for all where there are no keys. deploy: prompts to deploy first, as messages by name. tls: files of
+    certificate and key. metrics: host and port of their own.
     """
     if keys is None and not no_keys and host not in LOOPBACK:
         raise InputError(f"without keys the service is for this machine only, not for {host}: use --keys or --no-keys")
-    limits, meters = limits or Limits(), Meters()
-    service = open_service(model, state, limits, disclosure, meters.merged)
+    limits, meters, log = limits or Limits(), Meters(), log or ServiceLog()
+    if tls is not None:
+        _check_certificate(*tls)
+    if metrics is not None:
+        meters.listen(*metrics)
+    service = open_service(model, state, limits, disclosure, meters.merged, other_names)
+    for name, body in (deploy or {}).items():
+        service.deploy_at_start(name, body)
+    anyone = replace(ANYONE, role="classify", prompts=tuple(prompts)) if prompts else ANYONE
+
+    def hang_up() -> None:
+        """Reads keys and certificate again, and opens the logs again; what cannot be read stays as it was."""
+        try:
+            log.reopen()
+            if keys is not None:
+                keys.reload()
+            if tls is not None and config.ssl is not None:
+                config.ssl.load_cert_chain(*tls)
+            log.event("reloaded")
+        except (InputError, OSError) as error:
+            logging.getLogger("unsee.serve").error("not reloaded: %s", error)
+            log.event("not reloaded", {"error": str(error)})
+
     config = uvicorn.Config(
-        OriginCheck(make_app(service, keys, meters), keys is not None, (host, *hosts)),
+        OriginCheck(make_app(service, keys, meters, log, anyone, hang_up), keys is not None, (host, *hosts)),
         host=host,
         port=port,
+        ssl_certfile=None if tls is None else tls[0],
+        ssl_keyfile=None if tls is None else tls[1],
         http=timed_protocol(limits.head_seconds),
         ws="none",
         lifespan="on",
@@ -79,6 +115,13 @@ def listen(host: str, port: int) -> socket.socket:
         found.close()
         raise InputError(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return found
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except OSError as error:  # that of ssl is one too
+        raise InputError(f"{certificate} and {key} are no certificate with its key ({error})") from None
 
 
 def timed_protocol(seconds: float) -> type[H11Protocol]:

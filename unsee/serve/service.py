@@ -8,17 +8,16 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from unsee.answers.rules import serve
 from unsee.data.images import in_batches
+from unsee.data.other_names import OtherNames
 from unsee.errors import InputError
 from unsee.models.local import LocalModel
 from unsee.models.remote.wire import (
@@ -33,11 +32,11 @@ from unsee.models.remote.wire import (
     set_digest,
     unpack,
 )
-from unsee.runs.prompt import TEMPLATE
 from unsee.runs.records import PromptCard
 from unsee.serve.accounts import Accounts, ResponseBody
+from unsee.serve.deployed import read_prompt
 from unsee.serve.engine import KEPT_BYTES, ClassList, Engine, Glance, Question, Recent
-from unsee.serve.keys import Client
+from unsee.serve.keys import ANYONE, Client
 from unsee.serve.ledger import Price, ServiceLedger, StoredPrompt
 from unsee.serve.limits import (
     Limits,
@@ -51,7 +50,7 @@ from unsee.serve.limits import (
     read_list,
 )
 from unsee.serve.merging import ModelQueue
-from unsee.settings import SERVED_AS
+from unsee.serve.policy import Under, granted_prompt, prompt_owner, under_any, under_fixed, under_template
 from unsee.types import Floats
 
 T = TypeVar("T")
@@ -95,25 +94,6 @@ class Disclosure:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class Under:
-    """What an image is classified under: a template, or the contexts of a prompt with its rule for answers."""
-
-    classes: ClassList
-    contexts: Floats | None = None
-    identity: str = ""
-    forget: tuple[str, ...] = ()
-    rule: str = "as-is"
-
-    def served(self, confidences: Floats, image: bytes) -> Floats:
-        """What leaves of the confidences (C,) of one image; (C,) again."""
-        if self.rule == "as-is":
-            return confidences
-        listed = np.isin(self.classes.names, self.forget)
-        found: Floats = serve(confidences[None], listed, self.rule, about=hashlib.sha256(image).hexdigest())[0]
-        return found
-
-
 @dataclass(eq=False)
 class Service:
     """A model behind its queue, with the accounts of its clients."""
@@ -123,6 +103,7 @@ class Service:
     limits: Limits = field(default_factory=Limits)
     disclosure: Disclosure = field(default_factory=Disclosure)
     watch_merged: Callable[[int], None] = lambda merged: None
+    other_names: OtherNames = field(default_factory=dict)  # of forgotten classes, besides those the package knows
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.model)
@@ -138,9 +119,10 @@ class Service:
         await self.accounts.close()
         self._pool.shutdown()
 
-    def card(self) -> dict[str, object]:
-        """What a client may know of the model."""
-        card, shown = self.model.card, self.disclosure.token_statistics
+    def card(self, client: Client) -> dict[str, object]:
+        """What a client may know of the model, and of what it may ask."""
+        card = self.model.card
+        shown = self.disclosure.token_statistics and client.role != "classify"  # for those who make contexts
         return {
             "name": card.name,
             "fingerprint": card.fingerprint,
@@ -150,6 +132,8 @@ class Service:
             "token_std": card.token_std if shown else None,
             "answers": self.disclosure.answers,
             "limits": self.limits.published(),
+            "role": client.role,
+            "labels": client.labels if client.prompts else None,
         }
 
     async def keep_set(self, client: Client, digests: Sequence[Any]) -> dict[str, object]:
@@ -206,7 +190,7 @@ class Service:
         form = facts.get("form", "confidences")
         if form not in ("confidences", "logs") or (form == "logs" and self.disclosure.top is not None):
             raise Refused(422, "form", "must be confidences, or logs where the service answers with all classes")
-        classes = self._class_list(facts)
+        classes = self._class_list(facts, client.name)
         features = await self._known_features(client, facts.get("images", ""))
         if CONTEXTS not in message.arrays and "template" not in facts:
             raise Refused(422, "contexts", "neither contexts nor a template are given")
@@ -221,7 +205,7 @@ class Service:
             return await self._in_pool(lambda: self._answer(logs, form))
 
         price = Price(question.size, question.size * len(features))
-        return await self.accounts.answer_once(client, key, message.digest(), price, work)
+        return await self.accounts.answer_once(client, key, self._identity(message.digest()), price, work)
 
     async def classify(
         self,
@@ -233,43 +217,35 @@ class Service:
         key: str | None,
     ) -> ResponseBody:
         """Labels with their scores for one image, highest first, as JSON."""
-        question = hashlib.sha256(json.dumps([labels, template, prompt]).encode() + b"\0" + image).digest()
         under = await self._under(client, labels, template, prompt)
+        question = self._identity(json.dumps(under.facts).encode() + b"\0" + image)
 
         async def work() -> ResponseBody:
             glance = Glance(await self._prepare(image, "inputs"), under.classes, under.contexts, under.identity)
             found = await self._ask(self.engine.classify, "classify", glance)
-            return self._labels(under.classes.names, under.served(found, image))
+            return self._labels(under.labels, under.served(found, image))
 
-        return await self.accounts.answer_once(client, key, question, Price(image_queries=1), work)
+        found = await self.accounts.answer_once(client, key, question, Price(image_queries=1), work)
+        return replace(found, note=under.note)
 
     async def deploy(self, client: Client, name: str, body: bytes) -> PromptCard:
         """Keeps a prompt under this name."""
-        try:
-            message = unpack(body)
-            card = PromptCard.model_validate_json(message.facts.get("card", ""))
-        except WireError as error:
-            raise Refused(422, "body", str(error)) from None
-        except ValidationError as error:
-            raise Refused(422, "card", f"not the card of a prompt: {error.errors()[0]['msg'][:120]}") from None
-        if card.model_fingerprint != self.model.card.fingerprint:
-            raise Refused(422, "card", "this prompt was tuned for another model")
-        names = check_class_names(list(card.class_names), self.limits)
-        check_template(card.template, self.limits)
-        if card.applies_to is not None and (not card.applies_to or not set(card.applies_to) <= set(names)):
-            raise Refused(422, "card", "applies_to must name some of class_names")
-        if card.position is not None:
-            raise Refused(422, "card", "position: this service puts class names behind the contexts only")
-        if card.serve is not None and card.serve not in SERVED_AS:
-            raise Refused(422, "card", f"serve must be one of {', '.join(SERVED_AS)}")
-        contexts = check_contexts(message.arrays.get(CONTEXTS), self.model.card, self.limits, dims=2)
-        classes = ClassList(names, card.applies_to, card.template if card.applies_to else "")
+        card, classes, contexts = read_prompt(body, self.model.card, self.limits)
         await self._ask(self._check, "check", (classes, len(contexts)))
         stored = StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts}))
         self.accounts.store(client, len(stored.card) + len(stored.contexts))
         await self.accounts.disk(lambda: self.ledger.put_prompt(client.name, name, stored))
         await self.accounts.recount_stored()
         return card
+
+    def deploy_at_start(self, name: str, body: bytes) -> None:
+        """Keeps a prompt of the operator, before the service runs; InputError says what is wrong with it."""
+        try:
+            card, classes, contexts = read_prompt(body, self.model.card, self.limits)
+        except Refused as refused:
+            raise InputError(f"prompt {name!r} cannot be deployed: {refused.field}: {refused}") from None
+        self.engine.check(classes, len(contexts))
+        self.ledger.put_prompt(ANYONE.name, name, StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts})))
 
     async def prompt(self, client: Client, name: str) -> tuple[PromptCard, bytes]:
         """A deployed prompt; 404 if the client has none of this name."""
@@ -291,17 +267,21 @@ class Service:
     def _encoder(self) -> str:
         return self.model.encoder.fingerprint
 
-    def _class_list(self, facts: dict[str, str]) -> ClassList:
+    def _identity(self, question: bytes) -> bytes:
+        """A hash of the question to this very model."""
+        return hashlib.sha256(self.model.card.fingerprint.encode() + b"\0" + question).digest()
+
+    def _class_list(self, facts: dict[str, str], owner: str) -> ClassList:
         names = check_class_names(read_list(facts, "class_names"), self.limits)
         template = check_template(facts["template"], self.limits) if "template" in facts else ""
         if "applies_to" not in facts:
-            return ClassList(names, None, template)
+            return ClassList(names, None, template, owner)
         chosen = check_class_names(read_list(facts, "applies_to"), self.limits, "applies_to")
         if not set(chosen) <= set(names):
             raise Refused(422, "applies_to", "must name some of class_names")
         if not template:
             raise Refused(422, "template", "is needed for the names that contexts do not apply to")
-        return ClassList(names, chosen, template)
+        return ClassList(names, chosen, template, owner)
 
     def _contexts(self, message: Message) -> Floats:
         return check_contexts(message.arrays[CONTEXTS], self.model.card, self.limits)
@@ -310,35 +290,33 @@ class Service:
         self, client: Client, labels: Sequence[str] | None, template: str | None, prompt: str | None
     ) -> Under:
         """What a classification is made under: a deployed prompt, or a template."""
+        ids = self.model.tokenizer.ids
+        if client.prompts:
+            name = granted_prompt(client, prompt, template)
+            stored = await self.accounts.disk(lambda: self.ledger.prompt(ANYONE.name, name))
+            if stored is None:  # no answer leaves without it
+                raise Refused(503, "prompt", "the prompt of this key is not deployed; its operator can", retry_after=60)
+            card, content = PromptCard.model_validate_json(stored.card), stored.contexts
+            if client.labels == "fixed":
+                return under_fixed(card, content, labels, ANYONE.name, self.limits)
+            given = card, content, labels, client.name, self.limits, ids, self.other_names
+            return await self._in_pool(lambda: under_any(*given))
         if prompt is None:
-            if labels is None:
-                raise Refused(422, "parameters.candidate_labels", "is missing, and no prompt is named")
-            names = check_class_names(labels, self.limits, "parameters.candidate_labels")
-            plain = check_template(template or TEMPLATE, self.limits, "parameters.hypothesis_template")
-            return Under(ClassList(names, None, plain))
-        card, content = await self.prompt(client, prompt)
-        names = (
-            card.class_names
-            if labels is None
-            else check_class_names(labels, self.limits, "parameters.candidate_labels")
-        )
-        applies = None if card.applies_to is None else tuple(name for name in card.applies_to if name in names)
-        if applies == ():
-            raise Refused(422, "parameters.candidate_labels", "holds none of the names that the prompt applies to")
-        classes = ClassList(names, applies, card.template if applies else "")
-        contexts, identity = unpack(content).arrays[CONTEXTS], hashlib.sha256(content).hexdigest()
-        return Under(classes, contexts, identity, card.forget, card.serve or "as-is")
+            return under_template(labels, template, client.name, self.limits)
+        card, content = await self.prompt(prompt_owner(client), prompt)
+        return await self._in_pool(lambda: under_any(card, content, labels, client.name, self.limits, ids))
 
     def _labels(self, names: Sequence[str], confidences: Floats) -> ResponseBody:
         order = np.argsort(-confidences, kind="stable")[: self.disclosure.top]
         scores = [float(confidences[i]) if self.disclosure.confidences else None for i in order]
-        rows = [{"label": names[i], "score": score} for i, score in zip(order, scores, strict=True)]
+        rows = [{"label": names[i], "score": score} for i, score in zip(order, scores, strict=True) if names[i]]
         return ResponseBody(json.dumps(rows).encode(), "application/json")
 
     def _answer(self, logs: Floats, form: str) -> ResponseBody:
         if not np.isfinite(logs).all():
             raise Refused(422, "contexts", "the model has no finite answer to these contexts")
-        return ResponseBody(pack(self.disclosure.arrays(logs, form)), MEDIA)
+        found = pack(self.disclosure.arrays(logs, form), {"model": self.model.card.fingerprint})
+        return ResponseBody(found, MEDIA)
 
     async def _ask(self, forward: Callable[[Sequence[Any]], Sequence[Any]], kind: Any, item: Any, size: int = 1) -> Any:
         try:
@@ -389,7 +367,8 @@ def open_service(
     limits: Limits | None = None,
     disclosure: Disclosure | None = None,
     watch_merged: Callable[[int], None] = lambda merged: None,
+    other_names: OtherNames | None = None,
 ) -> Service:
     """The service of a model, with its memory in this folder."""
     ledger = ServiceLedger(state)
-    return Service(model, ledger, limits or Limits(), disclosure or Disclosure(), watch_merged)
+    return Service(model, ledger, limits or Limits(), disclosure or Disclosure(), watch_merged, other_names or {})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from unsee.errors import InputError, MissingExtra, ModelError
-from unsee.models.remote.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, REQUEST_ID, SHA256
+from unsee.models.remote.wire import ACKNOWLEDGE, IDEMPOTENCY_KEY, MODEL, REQUEST_ID, SHA256
 
 if TYPE_CHECKING:
     import httpx
@@ -96,6 +96,7 @@ class Connection:
         self._patience = patience
         self._lock = threading.Lock()
         self._arrived: list[str] = []  # answers to acknowledge
+        self.model: str | None = None  # fingerprint of the model that is meant, once it is known
         self._reached = False  # whether unsee serve has ever answered here
         self._client = self._open()
 
@@ -171,6 +172,8 @@ class Connection:
         """One attempt."""
         request_id, client, seconds = uuid.uuid4().hex, self._client, max(0.001, seconds)
         headers = {**self._headers, REQUEST_ID: request_id, "accept-encoding": "identity"}
+        if self.model is not None:
+            headers[MODEL] = self.model
         if media is not None:
             headers["content-type"] = media
         if key is not None:
@@ -202,6 +205,7 @@ class Connection:
             raise error if isinstance(error, Lost) else Lost(str(error)) from None
         finally:
             alarm.cancel()
+        self.check_model(response.headers.get(MODEL))
         reply = Reply(response.status_code, body)
         if reply.status == 429 or reply.status >= 500:
             raise Lost(f"{reply.status} {reply.error[:120]}", _seconds(response.headers.get("retry-after")))
@@ -244,6 +248,14 @@ class Connection:
                     "authority's certificate file in SSL_CERT_FILE"
                 )
             error = error.__cause__ or error.__context__
+
+    def check_model(self, found: str | None) -> None:
+        """Refuses the answer of another model than the one that is meant; None: it does not say which."""
+        if None not in (found, self.model) and found != self.model:
+            raise ModelError(
+                f"{self.url} has changed its model ({str(self.model)[:12]}, now {str(found)[:12]}); the run is kept: "
+                "serve the old one again and continue it with unsee resume"
+            )
 
     def _given_up(self, lost: Lost, away: float) -> ModelError:
         if not self._reached:

@@ -35,6 +35,7 @@ class PublishedCard(BaseModel):
     token_mean: list[Annotated[float, Field(ge=-1e6, le=1e6)]] | None
     token_std: Annotated[float, Field(gt=0, le=1e6)] | None
     answers: Annotated[str, Field(pattern=r"^(all|label|top-[0-9]{1,6})$")]
+    role: Annotated[str, Field(pattern=r"^(classify|tune|operate)$")] = "tune"
     limits: dict[str, Annotated[StrictInt, Field(ge=1, le=2**50)]]
 
     @field_validator("limits")

@@ -8,6 +8,7 @@ same bits as on a local model; where it tells the top classes only, the rest of 
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import threading
@@ -22,6 +23,7 @@ import numpy as np
 from unsee.data.images import Anything, HoldsFiles, Images, as_images, as_rgb
 from unsee.errors import ModelError, UnseeError
 from unsee.models.black_box import safe_log
+from unsee.models.remote.classifying import ServedBound
 from unsee.models.remote.connection import PATIENCE, Connection
 from unsee.models.remote.published_card import UNKNOWN_STD, read_card
 from unsee.models.remote.wire import (
@@ -73,7 +75,8 @@ class RemoteModel:
             self.connection.close()
             raise
         self.card, self.answers, self.limits = published.card(self.connection.url), published.answers, published.limits
-        if published.token_mean is None and say is not None:
+        self.connection.model, self.role = self.card.fingerprint, published.role
+        if published.token_mean is None and self.role != "classify" and say is not None:
             say(f"{url} withholds the token statistics: contexts start at 0, with a spread of {UNKNOWN_STD}")
         if self.answers == "label" and say is not None:
             say(f"{url} tells the top label only: losses then count labels, not how sure the model is")
@@ -82,9 +85,17 @@ class RemoteModel:
     def __repr__(self) -> str:
         return f"RemoteModel({self.card.summary}, at {self.card.address})"
 
-    def bind(self, images: Anything, class_names: Sequence[str]) -> RemoteBound:
-        """Uploads the images that the server does not have yet."""
-        return RemoteBound(self, as_images(images), class_names)
+    def bind(self, images: Anything, class_names: Sequence[str]) -> RemoteBound | ServedBound:
+        """Uploads the images that the server does not have yet; a key that may only classify sends them one by one."""
+        given = as_images(images)
+        if self.role == "classify":
+            return ServedBound(self.connection, lambda row: image_file(given, row), given, class_names)
+        return RemoteBound(self, given, class_names)
+
+    def find_prompt(self, forget: Sequence[str]) -> str | None:
+        """The name of a prompt of this key that forgets these classes."""
+        found = self.connection.get("/v1/prompts").json()
+        return next((name for name, card in found.items() if list(card["forget"]) == list(forget)), None)
 
     def usage(self) -> dict[str, dict[str, float | None]]:
         """What the server says this key has spent, and its limits."""
@@ -113,11 +124,12 @@ class RemoteModel:
     def ask(self, question: Message, candidates: int, images: int) -> Message:
         """The answer to one message; counted once, however often it had to be sent.
 
-        The idempotency key comes from the content. So a run that was killed with an answer on its way, and asks the
-        same again when it is resumed, gets the answer it has paid for. Only a question whose answer has been
-        acknowledged is new, under the next key.
+        The idempotency key comes from the content and the model. So a run that was killed with an answer on its way,
+        and asks the same again when it is resumed, gets the answer it has paid for. Only a question whose answer has
+        been acknowledged is new, under the next key.
         """
-        name, body = question.digest().hex()[:40], pack(question.arrays, question.facts)
+        identity = self.card.fingerprint.encode() + b"\0" + question.digest()
+        name, body = hashlib.sha256(identity).hexdigest()[:40], pack(question.arrays, question.facts)
         names = len(json.loads(question.facts["class_names"]))
         room = 8 * candidates * images * names  # a confidence and, where not all are told, a place for each name
         for turn in range(1_000_000):
@@ -129,6 +141,7 @@ class RemoteModel:
             message = unpack(reply.content)
         except WireError as error:
             raise ModelError(f"{self.connection.url} answered with something else: {error}") from None
+        self.connection.check_model(message.facts.get("model"))
         with self._lock:
             self.spent.candidates += candidates
             self.spent.image_queries += candidates * images

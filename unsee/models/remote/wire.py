@@ -25,6 +25,8 @@ HEADER_BYTES = 8 * 2**20  # of the JSON at the start of a message
 REQUEST_ID = "x-request-id"
 SHA256 = "unsee-sha256"  # of an answer's body
 IDEMPOTENCY_KEY = "idempotency-key"
+MODEL = "unsee-model"  # fingerprint of the model: in a request the one that is meant, in an answer the one that gave it
+RULE = "unsee-rule"  # what is to be said of the rule that an answer left under
 ACKNOWLEDGE = "unsee-acknowledge"  # idempotency keys whose answers have arrived, separated by commas
 
 # Arrays of a message.

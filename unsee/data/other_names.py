@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from unsee.data.class_names import plain
@@ -38,13 +39,19 @@ OtherNames = Mapping[str, Sequence[str]]
 
 def known_names(class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Other names of these classes from the list that comes with the package, synonyms first."""
-    listed = json.loads(LIST.read_text(encoding="utf-8"))["names"]
+    listed = _read_list()
     found = {}
     for name in class_names:
         wanted = plain(name).lower()
         entry = listed.get(wanted) or listed.get(wanted.removesuffix("s"))
         if entry is not None:
             found[name] = (*entry.get("near", ()), *entry["synonyms"], *entry["kinds"])
+    return found
+
+
+@cache
+def _read_list() -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = json.loads(LIST.read_text(encoding="utf-8"))["names"]
     return found
 
 
