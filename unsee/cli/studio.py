@@ -47,7 +47,7 @@ def studio(
     ends, and can be continued on the command line.
     """
     try:
-        from unsee.studio.server import check_key, listen, make_server, open_studio
+        from unsee.studio.hosting import check_key, listen, make_page_server, open_studio
     except ImportError as error:
         raise MissingExtra(str(error.name or "fastapi"), "serve") from None
     from unsee.cli.forget import forget
@@ -87,4 +87,4 @@ def studio(
     console.say("the address works once, in one browser; Ctrl-C ends the page, not its runs")
     if not no_browser:
         webbrowser.open(start)
-    make_server(app).run(sockets=[opened])
+    make_page_server(app).run(sockets=[opened])

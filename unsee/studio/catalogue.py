@@ -17,14 +17,14 @@ from unsee.runs.listing import ListedRun, describe, find_runs, is_locked
 from unsee.studio.jobs import Job, Queue
 
 FRESH = 0.5  # seconds for which a list is not made again
-HIDDEN = ".studio"  # the page's own folder, beside the runs
+OWN_FOLDER = ".studio"  # the page's own folder, beside the runs
 BAD = ("damaged", "failed")
 
 Stamp = tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """One run of the list."""
 
     name: str  # its folder below that of the runs
@@ -39,7 +39,7 @@ class Row:
 
 
 # Ways to sort: the key, and whether large comes first. A run without the figure comes last.
-SORTS: dict[str, tuple[str, Callable[[Row], Any], bool]] = {
+SORTS: dict[str, tuple[str, Callable[[RunRow], Any], bool]] = {
     "changed": ("newest first", lambda row: row.run.changed, True),
     "name": ("name", lambda row: row.name.lower(), False),
     "state": ("state", lambda row: row.state, False),
@@ -57,11 +57,11 @@ class Catalogue:
         self.root = root
         self._queue = queue
         self._known: dict[Path, tuple[Stamp, ListedRun]] = {}
-        self._rows: list[Row] = []
+        self._rows: list[RunRow] = []
         self._made = 0.0
         self._lock = threading.Lock()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RunRow]:
         """Every run, and every job whose run has not begun."""
         with self._lock:
             if time.monotonic() - self._made > FRESH:
@@ -69,7 +69,7 @@ class Catalogue:
                 self._made = time.monotonic()
             return self._rows
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> RunRow:
         """The run of this name, read now."""
         folder = self.folder(name)
         job = self._queue.of(folder)
@@ -92,7 +92,7 @@ class Catalogue:
         facts = [(row.name, row.state, row.run.generation, row.run.verdict, row.problem) for row in self.rows()]
         return hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()
 
-    def _read(self) -> list[Row]:
+    def _read(self) -> list[RunRow]:
         jobs = {job.folder: job for job in self._queue.jobs()}  # the newest of each run
         found = {folder: self._listed(folder) for folder in find_runs(self.root)} if self.root.is_dir() else {}
         self._known = {folder: self._known[folder] for folder in found}
@@ -110,20 +110,20 @@ class Catalogue:
             run = dataclasses.replace(run, state="running" if is_locked(folder) else "interrupted")
         return run
 
-    def _row(self, run: ListedRun, job: Job | None) -> Row:
+    def _row(self, run: ListedRun, job: Job | None) -> RunRow:
         name = Path(run.folder).relative_to(self.root).as_posix()
         if run.state == "damaged":
-            return Row(name, run, "damaged", run.problem)
+            return RunRow(name, run, "damaged", run.problem)
         if job is None or (job.ended and run.state == "running"):
-            return Row(name, run, run.state)
+            return RunRow(name, run, run.state)
         problem = self._queue.problem(job)
         if job.ended:
             failed = bool(problem) and run.state == "interrupted"
-            return Row(name, run, "failed" if failed else run.state, problem)
+            return RunRow(name, run, "failed" if failed else run.state, problem)
         states = {"waiting": "waiting", "stopping": "stopping", "active": "running"}
-        return Row(name, run, states[job.state], own=True)
+        return RunRow(name, run, states[job.state], own=True)
 
-    def _unborn(self, job: Job) -> Row:
+    def _unborn(self, job: Job) -> RunRow:
         name = Path(job.folder).relative_to(self.root).as_posix()
         run = ListedRun(job.folder, "interrupted", job.added)
         states = {"waiting": "waiting", "stopping": "stopping", "active": "starting"}
@@ -131,21 +131,21 @@ class Catalogue:
         problem = self._queue.problem(job)
         if state == "failed" and not problem:
             problem = "it ended before the first generation was recorded, without saying why"
-        return Row(name, run, state, problem, own=not job.ended)
+        return RunRow(name, run, state, problem, own=not job.ended)
 
 
-def sort_rows(rows: list[Row], key: str) -> list[Row]:
+def sort_rows(rows: list[RunRow], key: str) -> list[RunRow]:
     """In this order; runs without the figure last."""
     _, value, large_first = SORTS.get(key, SORTS["changed"])
     have = [row for row in rows if value(row) is not None]
     return [*sorted(have, key=value, reverse=large_first), *(row for row in rows if value(row) is None)]
 
 
-def filter_rows(rows: list[Row], text: str, state: str) -> list[Row]:
+def filter_rows(rows: list[RunRow], text: str, state: str) -> list[RunRow]:
     """Those whose name, data, model, method or classes contain the text, in this state."""
     words = text.lower().split()
 
-    def fits(row: Row) -> bool:
+    def fits(row: RunRow) -> bool:
         run = row.run
         about = " ".join([row.name, run.data or "", run.model or "", run.method or "", *run.forget]).lower()
         return all(word in about for word in words) and state in ("", row.state)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
 from unsee.files import write_bytes
+from unsee.serve.guard import App, Receive, Scope, Send
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 Refuse = Callable[[int, str], Response]  # status and sentence -> a page that says so
 
 HERE = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -93,7 +89,7 @@ class Door:
         self._visitors = visitors
         self._refuse = refuse
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -112,7 +108,7 @@ class Door:
                 page = self._refuse(413, _too_large(most))
                 await page(scope, receive, answering)
 
-    def _check(self, scope: Message, headers: dict[str, str]) -> Response | None:
+    def _check(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         """The answer to a request that goes no further; None if it does."""
         host, method, path = headers.get("host", ""), scope["method"], scope["path"]
         if self._visitors.key is None and re.sub(r":\d+$", "", host) not in HERE:
@@ -143,7 +139,7 @@ class _Body:
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive, self._left = receive, most
 
-    async def __call__(self) -> Message:
+    async def __call__(self) -> Scope:
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
@@ -158,7 +154,7 @@ class _Headers:
         self._send = send
         self.begun = False
 
-    async def __call__(self, message: Message) -> None:
+    async def __call__(self, message: Scope) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
             own = {name.decode("latin-1").lower() for name, _ in message["headers"]}

@@ -20,7 +20,7 @@ from unsee.runs.records import ConfigRecord
 from unsee.studio.shelf import Kept, Shelf
 from unsee.types import Floats, Ints
 
-SHOWN = 20  # images, half of them of classes to forget
+EXAMPLES = 20  # images, half of them of classes to forget
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Examples:
         model = self._shelf.model_of(config)
         among = np.array(config.split.valid if part == "valid" else range(len(images)), dtype=np.int64)
         gone = np.isin(config.class_names, config.forget)[images.labels[among]]
-        rows = np.concatenate([_spread(among[gone], SHOWN // 2), _spread(among[~gone], SHOWN // 2)])
+        rows = np.concatenate([_spread(among[gone], EXAMPLES // 2), _spread(among[~gone], EXAMPLES // 2)])
         bound = bind(model, images.subset(rows), config.class_names)
         return rows, bound, bound.zero_shot(config.settings.template)
 

@@ -19,9 +19,9 @@ from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
 from unsee.runs.given import stable_name
 from unsee.runs.prompt import WEIGHTS
-from unsee.studio.app import Studio
 from unsee.studio.new_run import NUMBERS, class_cards, foresee, known_classes, plan, read_wanted
 from unsee.studio.result import picks
+from unsee.studio.routes import Studio
 from unsee.studio.trial import classify, open_image
 
 WRONG_KEY = 1.0  # seconds that a wrong key takes

@@ -22,7 +22,7 @@ from unsee.runs.lock import FolderLock
 from unsee.runs.records import Record, read_record
 
 KEPT = 200  # jobs that have ended, for their output
-PATIENCE = 8.0  # seconds that a stopped process has before it is ended
+STOP_SECONDS = 8.0  # seconds that a stopped process has before it is ended
 
 
 class Job(Record):
@@ -138,7 +138,7 @@ class Queue:
         if child is not None:
             child.poll()  # takes leave of one that has ended
         if _alive(job):
-            if job.stopped and time.time() - job.stopped > PATIENCE:
+            if job.stopped and time.time() - job.stopped > STOP_SECONDS:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(job.pid, signal.SIGTERM)
             return job

@@ -15,7 +15,7 @@ from unsee.methods.forecast import duration
 from unsee.runs.folder import JOURNAL
 from unsee.runs.records import ConfigRecord, JournalLine
 from unsee.runs.stored import read_journal
-from unsee.studio.charts import Chart, make_chart
+from unsee.studio.drawing import Chart, make_chart
 
 LOOK = 0.3  # seconds between two looks at a journal
 BEAT = 10.0  # seconds after which a quiet stream says that it is there
@@ -23,7 +23,7 @@ RETRY = 1000  # milliseconds after which a browser takes a broken stream up agai
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """Where a run is, and its curves."""
 
     numbers: dict[str, str]
@@ -32,11 +32,11 @@ class Progress:
     position: int  # lines of the journal
 
 
-def progress(folder: Path, config: ConfigRecord) -> Progress:
+def progress(folder: Path, config: ConfigRecord) -> RunProgress:
     """Where the run in this folder is."""
     lines = read_journal(folder)
     if not lines:
-        return Progress({}, (), 0.0, 0)
+        return RunProgress({}, (), 0.0, 0)
     counted = all(line.image_queries is not None for line in lines)
     x = [float((line.image_queries if counted else line.candidates) or 0) for line in lines]
     label = "image queries" if counted else "candidates"
@@ -44,7 +44,7 @@ def progress(folder: Path, config: ConfigRecord) -> Progress:
     charts = [make_chart("Best loss of each generation", x, [line.best_loss for line in lines], label)]
     if valid:
         charts.append(make_chart("Validation H, %", [at for at, _ in valid], [h for _, h in valid], label))
-    return Progress(numbers(lines[-1], config), tuple(charts), _share(lines[-1], config), len(lines))
+    return RunProgress(numbers(lines[-1], config), tuple(charts), _share(lines[-1], config), len(lines))
 
 
 def numbers(line: JournalLine, config: ConfigRecord) -> dict[str, str]:

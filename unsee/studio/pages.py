@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-ASSETS = Path(__file__).parent.parent / "assets" / "studio"
+PAGE_FILES = Path(__file__).parent.parent / "assets" / "studio"
 
 
 class Pages:
@@ -17,7 +17,7 @@ class Pages:
 
     def __init__(self, root: Path, keyed: bool = False) -> None:
         self._environment = Environment(
-            loader=FileSystemLoader(ASSETS),
+            loader=FileSystemLoader(PAGE_FILES),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,

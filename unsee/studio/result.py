@@ -16,7 +16,7 @@ from unsee.runs.folder import PICK, read_answers
 from unsee.runs.records import ConfigRecord, PickRecord, ResultRecord, read_record
 from unsee.runs.stored import StoredRun
 from unsee.settings import FIELDS
-from unsee.studio.charts import Chart, make_chart
+from unsee.studio.drawing import Chart, make_chart
 from unsee.text_table import TextTable, percent
 from unsee.types import Candidate, Doubles, Ints, Mask
 
@@ -51,7 +51,7 @@ class Shots:
     pages: int
 
 
-def headline(result: ResultRecord) -> str:
+def summary_words(result: ResultRecord) -> str:
     """The result in two sentences."""
     zero, test, served = result.zero_shot, result.test, result.served
     was = (f" (before: {percent(zero.err_for)})", f" (before: {percent(zero.acc_mem)})") if zero else ("", "")
@@ -205,7 +205,7 @@ def command_line(config: ConfigRecord, folder: Path) -> str:
     return shlex.join([*words, "--out", f"{folder}-again"])
 
 
-def classes_table(run: StoredRun) -> TextTable:
+def class_shares(run: StoredRun) -> TextTable:
     """Accuracy by class, as shares, for a spreadsheet."""
     rows = [
         [str(row["name"]), "forget" if row["gone"] else "keep"]

@@ -17,7 +17,7 @@ from unsee.runs.prompt import Prompt, load_prompt
 from unsee.studio.shelf import Shelf
 
 PIXELS = 50_000_000  # of an image: more would fill the memory, and no model looks that closely
-TOP = 5
+TOP_LABELS = 5
 MOST_LABELS = 1000
 
 
@@ -57,15 +57,15 @@ def with_labels(prompt: Prompt, text: str) -> Prompt:
     return replace(prompt, class_names=names, forget=gone, applies_to=applies)
 
 
-Answer = dict[str, str | float]
+ShownAnswer = dict[str, str | float]
 
 
-def classify(shelf: Shelf, folder: Path, image: Image.Image, labels: str) -> dict[str, list[Answer] | str | None]:
+def classify(shelf: Shelf, folder: Path, image: Image.Image, labels: str) -> dict[str, list[ShownAnswer] | str | None]:
     """The top labels of an image under the plain prompt, the prompt alone and as served, with their confidences."""
     prompt = with_labels(load_prompt(folder), labels)
     with shelf.asking:
         model: BlackBox = shelf.model(prompt.model)
-        found = prompt.classify(model, [image], TOP)[0]
+        found = prompt.classify(model, [image], TOP_LABELS)[0]
     rule = prompt.serve
     served = found.after[: found.ranked] if RULES[rule].digits is not None else found.after
     return {
@@ -77,5 +77,5 @@ def classify(shelf: Shelf, folder: Path, image: Image.Image, labels: str) -> dic
     }
 
 
-def _answers(pairs: Sequence[tuple[str, float]], rule: str) -> list[Answer]:
+def _answers(pairs: Sequence[tuple[str, float]], rule: str) -> list[ShownAnswer]:
     return [{"name": name, "sure": confidence_text(sure, rule).strip(), "share": float(sure)} for name, sure in pairs]

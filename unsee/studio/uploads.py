@@ -19,8 +19,8 @@ from unsee.studio.trial import check_image
 
 MOST_FILES = 50_000
 MOST_BYTES = 2 * 2**30  # unpacked
-LARGEST = 64 * 2**20  # bytes of one image
-RATIO = 100  # unpacked to packed: images hardly shrink, so more is a trap
+MOST_EACH = 64 * 2**20  # bytes of one image
+MOST_PACKED = 100  # unpacked to packed: images hardly shrink, so more is a trap
 _ID = re.compile(r"[\w.-]{1,60}")
 
 
@@ -52,8 +52,8 @@ class Uploads:
         inside = safe_path(name)
         if inside is None:
             return
-        if len(content) > LARGEST:
-            raise InputError(f"{name}: is larger than {LARGEST // 2**20} MB; make it smaller, or name its folder")
+        if len(content) > MOST_EACH:
+            raise InputError(f"{name}: is larger than {MOST_EACH // 2**20} MB; make it smaller, or name its folder")
         check_image(content, name)
         target = place / inside
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class Uploads:
         if len(members) > MOST_FILES:
             raise InputError(f"the archive has {len(members):,} files; at most {MOST_FILES:,} are taken")
         total, packed = sum(m.file_size for m in members), sum(m.compress_size for m in members)
-        if total > MOST_BYTES or total > RATIO * max(packed, 2**20):
+        if total > MOST_BYTES or total > MOST_PACKED * max(packed, 2**20):
             raise InputError(f"the archive would unpack to {total / 2**20:,.0f} MB, which is not what images do")
         left = MOST_BYTES
         for member in members:
@@ -88,10 +88,10 @@ class Uploads:
             if inside is None:
                 continue
             with opened.open(member) as file:
-                content = file.read(LARGEST + 1)  # what its head says of its size may be a lie
+                content = file.read(MOST_EACH + 1)  # what its head says of its size may be a lie
             left -= len(content)
-            if len(content) > LARGEST or left < 0:
-                raise InputError(f"{member.filename!r} is larger than the {LARGEST // 2**20} MB allowed for an image")
+            if len(content) > MOST_EACH or left < 0:
+                raise InputError(f"{member.filename!r} is larger than the {MOST_EACH // 2**20} MB allowed for an image")
             self.add_file(place, member.filename, content)
         if left == MOST_BYTES:
             raise InputError("the archive holds no images; wanted one folder per class, with images in it")

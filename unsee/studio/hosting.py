@@ -10,20 +10,21 @@ from typing import Any
 import uvicorn
 
 from unsee.errors import InputError
+from unsee.serve.guard import App
 from unsee.serve.server import LOOPBACK, listen
-from unsee.studio.app import Studio, make_app
-from unsee.studio.catalogue import HIDDEN, Catalogue
-from unsee.studio.door import App, Pass, read_session
+from unsee.studio.catalogue import OWN_FOLDER, Catalogue
+from unsee.studio.door import Pass, read_session
 from unsee.studio.examples import Examples
 from unsee.studio.forms import form_routes
 from unsee.studio.jobs import Queue
 from unsee.studio.pages import Pages
+from unsee.studio.routes import Studio, make_pages
 from unsee.studio.shelf import OpenData, OpenModel, Shelf
 from unsee.studio.uploads import Uploads
 
 SHORTEST_KEY = 16  # characters
 
-__all__ = ["check_key", "listen", "make_server", "open_studio"]
+__all__ = ["check_key", "listen", "make_page_server", "open_studio"]
 
 
 def open_studio(
@@ -38,7 +39,7 @@ def open_studio(
 ) -> tuple[App, Pass]:
     """The page of these runs as an ASGI application, and what lets a visitor in."""
     root = root.resolve()
-    own = root / HIDDEN
+    own = root / OWN_FOLDER
     name = f"unsee-{hashlib.blake2b(str(root).encode(), digest_size=4).hexdigest()}"
     visitors = Pass(name, read_session(own / "session"), key)
     queue, shelf = Queue(own / "jobs"), Shelf(open_data, open_model)
@@ -54,7 +55,7 @@ def open_studio(
         options=tuple(options),
         method=method,
     )
-    return make_app(studio, form_routes(studio)), visitors
+    return make_pages(studio, form_routes(studio)), visitors
 
 
 def check_key(host: str, key: str | None) -> None:
@@ -65,7 +66,7 @@ def check_key(host: str, key: str | None) -> None:
         raise InputError(f"the key has {len(key)} characters; use at least {SHORTEST_KEY}")
 
 
-def make_server(app: App) -> uvicorn.Server:
+def make_page_server(app: App) -> uvicorn.Server:
     """A server that is ready to run on a socket of `listen`."""
     return uvicorn.Server(
         uvicorn.Config(

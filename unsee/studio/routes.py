@@ -31,13 +31,14 @@ from unsee.runs.picking import pick_prompt
 from unsee.runs.prompt import CARD, WEIGHTS, load_prompt
 from unsee.runs.records import ConfigRecord
 from unsee.runs.stored import StoredRun, read_run
+from unsee.serve.guard import App
 from unsee.studio import result as results
-from unsee.studio.catalogue import SORTS, Catalogue, Row, filter_rows, sort_rows
-from unsee.studio.door import App, Door, Pass
+from unsee.studio.catalogue import SORTS, Catalogue, RunRow, filter_rows, sort_rows
+from unsee.studio.door import Door, Pass
 from unsee.studio.examples import Examples, prompt_of
 from unsee.studio.jobs import Queue
 from unsee.studio.live import journal_events, list_events, progress
-from unsee.studio.pages import ASSETS, Pages
+from unsee.studio.pages import PAGE_FILES, Pages
 from unsee.studio.shelf import Kept, Shelf, thumbnail
 from unsee.studio.uploads import Uploads
 from unsee.text_table import as_csv
@@ -70,7 +71,7 @@ class Studio:
         return self._read.get_or((folder, stamp), lambda: read_run(folder))
 
 
-def make_app(studio: Studio, forms: Sequence[Route]) -> App:
+def make_pages(studio: Studio, forms: Sequence[Route]) -> App:
     """The page as an ASGI application, behind its door."""
 
     @contextlib.asynccontextmanager
@@ -85,7 +86,7 @@ def make_app(studio: Studio, forms: Sequence[Route]) -> App:
         return refusal(studio, request, error)
 
     app = Starlette(
-        routes=[*forms, *_routes(studio), Mount("/static", StaticFiles(directory=ASSETS))],
+        routes=[*forms, *_routes(studio), Mount("/static", StaticFiles(directory=PAGE_FILES))],
         lifespan=lifespan,
         exception_handlers={UnseeError: wrong, HTTPException: wrong, Exception: wrong},
     )
@@ -194,7 +195,7 @@ def _run_routes(studio: Studio) -> list[Route]:
             command=_command(job.arguments if job is not None else ("resume", str(folder))),
         )
 
-    def _result(request: Request, row: Row, folder: Path) -> Response:
+    def _result(request: Request, row: RunRow, folder: Path) -> Response:
         found, given = studio.stored(folder), request.query_params
         show = given.get("show") or "lost"
         page = int(given["page"]) if given.get("page", "").isdigit() else 1
@@ -212,7 +213,7 @@ def _run_routes(studio: Studio) -> list[Route]:
             front = results.ordered_front(found.front)
             content |= {
                 "run": found,
-                "headline": results.headline(found.result),
+                "headline": results.summary_words(found.result),
                 "scores": results.score_rows(found.result),
                 "classes": results.class_rows(found),
                 "confusion": results.confusion_tables(found),
@@ -348,7 +349,7 @@ def _file(studio: Studio, folder: Path, what: str, title: str) -> tuple[bytes, s
             for part in (WEIGHTS, CARD):
                 archive.write(folder / part, f"{title}/{part}")
         return out.getvalue(), f"{title}.zip"
-    tables = {"classes": results.classes_table, "answers": results.answers_table}
+    tables = {"classes": results.class_shares, "answers": results.answers_table}
     if what not in tables:
         raise InputError(f"there is no download called {what!r}")
     return as_csv(tables[what](studio.stored(folder))).encode(), f"{title}-{what}.csv"
