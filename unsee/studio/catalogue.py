@@ -81,7 +81,7 @@ class Catalogue:
 
     def folder(self, name: str) -> Path:
         """The folder of this name; refuses one that is not below the runs."""
-        folder = (self.root / name).resolve()
+        folder = (self.root / name.replace("\0", "")).resolve()
         inside = folder.relative_to(self.root).parts if folder.is_relative_to(self.root) else ()
         if "\0" in name or not inside or any(part.startswith(".") for part in inside):
             raise InputError(f"{name!r} is not the name of a run in {self.root}")

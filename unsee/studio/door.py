@@ -10,6 +10,7 @@ from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from urllib.parse import parse_qs
 
+from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from unsee.files import write_bytes
@@ -99,14 +100,7 @@ class Door:
         if refused is not None:
             await refused(scope, receive, answering)
             return
-        most = LIMITS.get(scope["path"], FORM)
-        body = _Body(receive, most)
-        try:
-            await self._app(scope, body, answering)
-        except TooLarge:
-            if not answering.begun:
-                page = self._refuse(413, _too_large(most))
-                await page(scope, receive, answering)
+        await self._app(scope, _Body(receive, LIMITS.get(scope["path"], FORM)), answering)
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         """The answer to a request that goes no further; None if it does."""
@@ -131,19 +125,17 @@ class Door:
         return self._refuse(401, "")
 
 
-class TooLarge(Exception):
-    """A body that grew beyond what is allowed, whatever its header said."""
-
-
 class _Body:
+    """A request's body, refused while it arrives if it grows beyond what is allowed, whatever its head said."""
+
     def __init__(self, receive: Receive, most: int) -> None:
-        self._receive, self._left = receive, most
+        self._receive, self._most, self._left = receive, most, most
 
     async def __call__(self) -> Scope:
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise TooLarge
+            raise HTTPException(413, _too_large(self._most))
         return message
 
 
@@ -152,11 +144,9 @@ class _Headers:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.begun = False
 
     async def __call__(self, message: Scope) -> None:
         if message["type"] == "http.response.start":
-            self.begun = True
             own = {name.decode("latin-1").lower() for name, _ in message["headers"]}
             added = HEADERS if "cache-control" in own else {**HEADERS, "cache-control": "no-store"}
             message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in added.items())]

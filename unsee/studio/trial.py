@@ -32,7 +32,7 @@ def check_image(content: bytes, name: str) -> None:
     try:
         with Image.open(io.BytesIO(content)) as image:
             width, height = image.size
-    except Image.DecompressionBombError:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         width = height = PIXELS
     except Exception:  # readers raise all types; `decode` says what is wrong, and knows more formats
         decode(content, name)
