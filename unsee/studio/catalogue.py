@@ -32,6 +32,7 @@ class RunRow:
     state: str  # waiting, starting, running, stopping, interrupted, finished, failed, damaged
     problem: str = ""
     own: bool = False  # the page started what runs or waits, so the page can stop it
+    audited: bool = False  # an audit of it runs or waits
 
     @property
     def busy(self) -> bool:
@@ -89,7 +90,7 @@ class Catalogue:
 
     def digest(self) -> str:
         """A short text that changes when the list does."""
-        facts = [(row.name, row.state, row.run.generation, row.run.verdict, row.problem) for row in self.rows()]
+        facts = [(row.name, row.state, row.run.generation, row.run.verdict, row.audited) for row in self.rows()]
         return hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()
 
     def _read(self) -> list[RunRow]:
@@ -117,6 +118,8 @@ class Catalogue:
         if job is None or (job.ended and run.state == "running"):
             return RunRow(name, run, run.state)
         problem = self._queue.problem(job)
+        if job.kind == "audit":
+            return RunRow(name, run, run.state, problem, audited=not job.ended)
         if job.ended:
             failed = bool(problem) and run.state == "interrupted"
             return RunRow(name, run, "failed" if failed else run.state, problem)

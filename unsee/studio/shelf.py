@@ -6,7 +6,7 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from PIL import Image
 
@@ -22,21 +22,23 @@ OpenModel = Callable[[str], BlackBox]
 SIDE = 160  # pixels of a thumbnail
 
 
-class Kept(OrderedDict[Hashable, T]):
-    """The last few things that were made, by key."""
+class Kept(Generic[T]):
+    """The last few things that were made, by key. Requests come in threads: each is made once."""
 
     def __init__(self, most: int) -> None:
-        super().__init__()
         self._most = most
+        self._found: OrderedDict[Hashable, T] = OrderedDict()
+        self._making = threading.RLock()
 
     def get_or(self, key: Hashable, make: Callable[[], T]) -> T:
         """The thing of this key, made now if it is not there."""
-        if key not in self:
-            self[key] = make()
-            while len(self) > self._most:
-                self.popitem(last=False)
-        self.move_to_end(key)
-        return self[key]
+        with self._making:
+            found = self._found[key] if key in self._found else make()
+            self._found[key] = found
+            self._found.move_to_end(key)
+            if len(self._found) > self._most:
+                self._found.popitem(last=False)
+            return found
 
 
 class Shelf:
@@ -47,14 +49,12 @@ class Shelf:
         self._data: Kept[Data] = Kept(4)
         self._tests: Kept[Images] = Kept(4)
         self._models: Kept[BlackBox] = Kept(2)
-        self._opening = threading.Lock()
         self.asking = threading.RLock()
 
     def data(self, name: str, seed: int | None = 0, names: Mapping[str, str] | None = None) -> Data:
         """The data set of this name."""
-        with self._opening:
-            key = (name, seed, *sorted((names or {}).items()))
-            return self._data.get_or(key, lambda: self._open_data(name, seed, names))
+        key = (name, seed, *sorted((names or {}).items()))
+        return self._data.get_or(key, lambda: self._open_data(name, seed, names))
 
     def model(self, name: str) -> BlackBox:
         """The model of this name; hold `asking`."""
@@ -74,8 +74,7 @@ class Shelf:
             return data.train
         if not config.settings.skip_bad_images:
             return data.test
-        with self._opening:
-            return self._tests.get_or(config.data.fingerprint, lambda: data.test.readable()[0])
+        return self._tests.get_or(config.data.fingerprint, lambda: data.test.readable()[0])
 
     def model_of(self, config: ConfigRecord) -> BlackBox:
         """The model of a run, if it is on this machine: elsewhere every answer is an image query; hold `asking`."""

@@ -1,6 +1,7 @@
 // The trade-off front: a handle that can be dragged on the chart or moved by keys; scores and answers follow.
 import { $, all, ask, fill, problem } from "./common.js";
 
+if ($("#auditing")) setTimeout(() => location.reload(), 4000);
 const trade = $("#trade");
 if (trade) {
   const handle = $("#handle"), chart = $("svg", trade), points = all("circle", chart), shots = $("#trade-shots");
