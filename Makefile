@@ -7,6 +7,7 @@ PIP_ARGS ?=
 
 demo: .venv/ready  ## set up, then run the main job
 	$(BIN)/unsee forget demo --forget airplane,automobile,bird,cat --out runs/demo --overwrite
+	@echo 'next: $(BIN)/unsee studio opens a page to watch, judge and try runs'
 
 test: .venv/ready  ## set up, then lint, types and tests
 	$(BIN)/ruff check .

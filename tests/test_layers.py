@@ -21,7 +21,7 @@ RANKS = {
     3: {"methods"},
     4: {"runs"},
     5: {"tuner", "audit", "serve"},
-    6: {"report", "bench"},
+    6: {"report", "bench", "studio"},
     7: {"cli", "__init__", "__main__"},
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}

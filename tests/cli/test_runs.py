@@ -51,6 +51,9 @@ def test_every_run_is_listed_with_its_state_scores_and_cost(listing, made):
     row = found["interrupted"]
     assert (row["state"], row["generation"], row["generations"]) == ("interrupted", 2, 3)
     assert row["h_prompt_alone"] is None
+    planned = result["ledger"]["image_queries"]
+    assert 0 < row["image_queries"] < planned
+    assert row["image_queries"] + row["image_queries_left"] == pytest.approx(planned, rel=0.02)
     assert found["damaged"]["state"] == "damaged"
     assert "config.json" in found["damaged"]["problem"]
 
@@ -61,7 +64,7 @@ def test_a_run_that_another_process_writes_to_is_running(listing, made):
     assert listing()["interrupted"]["state"] == "interrupted"
 
 
-@pytest.mark.parametrize(("key", "first"), [("h", "deep/finished"), ("state", "damaged"), ("queries", "deep/finished")])
+@pytest.mark.parametrize(("key", "first"), [("h", "deep/finished"), ("state", "damaged"), ("queries", "interrupted")])
 def test_runs_can_be_sorted(listing, key, first):
     assert next(iter(listing("--sort", key))) == first
 

@@ -80,7 +80,7 @@ def test_the_serve_command_says_where_it_listens(model_folder, tmp_path, monkeyp
     def run(server, sockets):
         ran.append(sockets[0].getsockname())
         sockets[0].close()
-        server.config.app._accounts._ledger.close()
+        server.config.app._app._accounts._ledger.close()
 
     monkeypatch.setattr("uvicorn.Server.run", run)
     state = ["--port", "0", "--state", str(tmp_path), "--threads", "1"]

@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "unsee.cli.report",
     "runs": "unsee.cli.runs",
     "reproduce": "unsee.cli.reproduce",
+    "studio": "unsee.cli.studio",
     "serve": "unsee.cli.serve",
     "bench": "unsee.cli.bench",
     "data": "unsee.cli.data",

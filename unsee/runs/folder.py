@@ -262,6 +262,7 @@ def _journal_line(generation: Generation) -> bytes:
         mean_loss=float(generation.losses.mean()),
         valid_h=None if generation.valid is None else generation.valid.h,
         seconds=round(generation.seconds, 3),
+        image_queries=generation.ledger.get("image_queries"),
     )
     return line.model_dump_json().encode() + b"\n"
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from unsee.errors import InputError, RunError, RunInUse, WriteError
 from unsee.runs.folder import CONFIG, JOURNAL, PICK, is_finished, read_config, read_result
 from unsee.runs.lock import LOCK, FolderLock
-from unsee.runs.records import JournalLine
+from unsee.runs.records import JournalLine, ResultRecord
+from unsee.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,12 @@ class ListedRun:
     generations: int | None = None  # planned; None where image queries are limited instead
     h_prompt_alone: float | None = None
     h_as_served: float | None = None
+    err_for: float | None = None  # prompt alone
+    acc_mem: float | None = None
+    valid_h: float | None = None  # the best so far, of a run that is not finished
     image_queries: int | None = None
+    image_queries_left: int | None = None  # if it runs to its end
+    verdict: str | None = None  # the worst mark of its audit: leak, damage, unclear or ok
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -52,7 +58,8 @@ def describe(folder: Path) -> ListedRun:
     except RunError as error:
         return ListedRun(str(folder), "damaged", changed, problem=str(error))
     settings, journal = config.settings, folder / JOURNAL
-    state = "running" if _locked(folder) else "finished" if result else "interrupted"
+    last = _last_line(journal)
+    state = "running" if is_locked(folder) else "finished" if result else "interrupted"
     return ListedRun(
         folder=str(folder),
         state=state,
@@ -62,12 +69,22 @@ def describe(folder: Path) -> ListedRun:
         model=_last_part(config.model.name),
         forget=config.forget,
         seed=settings.seed,
-        generation=_last_generation(journal),
+        generation=last.generation if last else 0,
         generations=settings.generations if settings.image_queries is None else None,
         h_prompt_alone=result.test.h if result else None,
         h_as_served=result.served.scores.h if result and result.served else None,
-        image_queries=result.ledger.image_queries if result else None,
+        err_for=result.test.err_for if result else None,
+        acc_mem=result.test.acc_mem if result else None,
+        valid_h=last.valid_h if last and not result else None,
+        image_queries=result.ledger.image_queries if result else last.image_queries if last else None,
+        image_queries_left=0 if result else queries_left(last, settings),
+        verdict=worst_mark(result),
     )
+
+
+def worst_mark(result: ResultRecord | None) -> str | None:
+    """The first mark of the audit's verdict, which has the worst first; None without an audit."""
+    return result.audit.findings[0].mark if result and result.audit and result.audit.findings else None
 
 
 def find_runs(root: Path) -> Iterator[Path]:
@@ -80,7 +97,8 @@ def find_runs(root: Path) -> Iterator[Path]:
         below[:] = sorted(name for name in below if not name.startswith("."))
 
 
-def _locked(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
+    """Whether another process is writing to this run."""
     if not (folder / LOCK).is_file():
         return False
     try:
@@ -92,14 +110,23 @@ def _locked(folder: Path) -> bool:
     return False
 
 
-def _last_generation(journal: Path) -> int:
-    """The last whole line's generation; 0 if there is none."""
+def _last_line(journal: Path) -> JournalLine | None:
+    """The last whole line; None if there is none."""
     for line in reversed(journal.read_bytes().splitlines() if journal.is_file() else []):
         try:
-            return JournalLine.model_validate_json(line).generation
+            return JournalLine.model_validate_json(line)
         except ValueError:  # half a line, which a kill left behind
             continue
-    return 0
+    return None
+
+
+def queries_left(last: JournalLine | None, settings: Settings) -> int | None:
+    """Of the limit; without one, at as many per candidate as so far. None if that is not known."""
+    if last is None or last.image_queries is None or not last.candidates:
+        return None
+    if settings.image_queries is not None:
+        return max(0, settings.image_queries - last.image_queries)
+    return max(0, round(last.image_queries / last.candidates * (settings.limit - last.candidates)))
 
 
 def _last_part(name: str) -> str:

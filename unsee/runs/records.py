@@ -101,6 +101,7 @@ class JournalLine(Record):
     mean_loss: float
     valid_h: float | None
     seconds: float
+    image_queries: int | None = None  # so far; null in runs of earlier versions
 
 
 class CheckpointLine(Record):

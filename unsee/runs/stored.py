@@ -105,17 +105,17 @@ def read_run(folder: str | Path) -> StoredRun:
         folder,
         config,
         result,
-        _journal(folder / JOURNAL),
+        read_journal(folder),
         _answers(folder, len(config.class_names)),
         content if content.startswith(_PNG) else None,
         read_front(folder / FRONT),
     )
 
 
-def _journal(path: Path) -> list[JournalLine]:
-    """The journal's lines; one that was half-written when the run was killed is left out."""
-    found = []
-    for line in path.read_bytes().splitlines() if path.is_file() else []:
+def read_journal(folder: Path, after: int = 0) -> list[JournalLine]:
+    """The journal's lines after the first so many; one that was half-written when the run was killed is left out."""
+    path, found = folder / JOURNAL, []
+    for line in path.read_bytes().splitlines()[after:] if path.is_file() else []:
         try:
             found.append(JournalLine.model_validate_json(line))
         except ValueError:
