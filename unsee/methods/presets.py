@@ -29,6 +29,8 @@ PAPER: dict[str, dict[str, int]] = {
     "cub200": _LARGE | {"shots": 1},
     "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
     "imagenet": _LARGE | {"shots": 1},
+    "tiny30": _LARGE | {"shots": 16, "iterations": 400},  # ImageNet30's
+    "tiny200": _LARGE | {"shots": 1},  # CUB's
 }
 FEW_CLASSES = 20  # up to here data counts as the paper's small set, beyond as its large ones
 NARROW = 256  # numbers in a context, at most; CLIP's smallest models have 512
