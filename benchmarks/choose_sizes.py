@@ -47,19 +47,15 @@ def held_out(data: Data, used: set[int]) -> list[int]:
     return rows
 
 
-def is_folder(name: str) -> bool:
-    return Path(name).is_dir()
-
-
 def to_forget(data: Data, seed: int) -> list[str]:
     """The paper's first 40 % of a named set; as many names drawn by the seed of a folder."""
-    names = np.random.default_rng(seed).permutation(data.class_names) if is_folder(data.name) else data.class_names
+    names = np.random.default_rng(seed).permutation(data.class_names) if Path(data.name).is_dir() else data.class_names
     return [str(name) for name in first_share(names)]
 
 
 def images_to_score(data: Data, used: set[int]) -> Images:
     """Training photos that a run has not used; of a folder its test photos."""
-    return data.test if is_folder(data.name) else data.train.subset(held_out(data, used))
+    return data.test if Path(data.name).is_dir() else data.train.subset(held_out(data, used))
 
 
 def read_trial(text: str) -> tuple[str, dict[str, Value]]:

@@ -14,8 +14,20 @@ from unsee.cli import main
 from unsee.data import NAMED, list_data_sets
 from unsee.data.paper_names import IMAGENET30
 
-NAMES = ["cifar10", "cifar10-batch5", "cifar100", "cifar100-tenth", "cub200", "imagenet30", "imagenet", "tiny30", "tiny200"]
-FOLDERS = {"cifar10-batch5": "cifar10", "cifar100-tenth": "cifar100"} | dict.fromkeys(["tiny30", "tiny200"], "tiny-imagenet")
+NAMES = [
+    "cifar10",
+    "cifar10-batch5",
+    "cifar100",
+    "cifar100-tenth",
+    "cub200",
+    "imagenet30",
+    "imagenet",
+    "tiny30",
+    "tiny200",
+]
+FOLDERS = {"cifar10-batch5": "cifar10", "cifar100-tenth": "cifar100"} | dict.fromkeys(
+    ["tiny30", "tiny200"], "tiny-imagenet"
+)
 
 
 def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, capsys):

@@ -47,7 +47,7 @@ def test_an_archive_that_is_not_whole_names_what_is_missing(archive, tmp_path):
     with pytest.raises(DataError, match=r"val_annotations.txt, line 61: wanted .* one of the synsets"):
         unsee.load_data("tiny200", data_dir=tmp_path)
     (root / "wnids.txt").write_text((root / "wnids.txt").read_text() + "n99999999\n")
-    with pytest.raises(DataError, match="words.txt: has no name for n99999999"):
+    with pytest.raises(DataError, match=r"words\.txt: has no name for n99999999"):
         unsee.load_data("tiny200", data_dir=tmp_path)
     (root / "words.txt").unlink()
     with pytest.raises(DataError, match="tiny200 is not in"):

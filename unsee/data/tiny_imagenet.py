@@ -11,9 +11,9 @@ The embedded model was trained on photos 0 to 149 of each class, so shots come f
 are to test on, as the labels of the set's own test photos were never published. A class goes by the first of its names,
 as ImageNet's do (`synsets`).
 
-`tiny200` has all classes in the order of their synsets. `tiny30` stands where the paper has ImageNet30: the nine classes
-that ImageNet30 shares with Tiny-ImageNet and 21 of the other 191, evenly spaced in the order of their synsets (numbers
-i * 191 // 21, i from 0 to 20); in alphabetical order, as ImageNet30 is.
+`tiny200` has all classes in the order of their synsets. `tiny30` stands where the paper has ImageNet30: the nine
+classes that ImageNet30 shares with Tiny-ImageNet and 21 of the other 191, evenly spaced in the order of their synsets
+(numbers i * 191 // 21, i from 0 to 20); in alphabetical order, as ImageNet30 is.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def load_tiny_imagenet(folder: Path, name: str) -> Data:
     if find_tiny_imagenet(folder) is None:
         raise DataError(f"no Tiny-ImageNet in {folder}; unsee data says how to get it")
     root = folder / ROOT
-    names = read_names(root)
+    names = _names(root)
     classes = thirty(names) if name == "tiny30" else list(names)
     return Data(name, _train(root, classes, names), _test(root, classes, names))
 
 
-def read_names(root: Path) -> dict[str, str]:
+def _names(root: Path) -> dict[str, str]:
     """Synset -> class name, in the order of the synsets."""
     wanted = sorted(read_text(root / "wnids.txt").split())
     words = dict(line.partition("\t")[::2] for line in read_text(root / "words.txt").splitlines())

@@ -75,7 +75,7 @@ def resolve(
     if preset == "paper":
         merged |= METHODS[method].paper
     if not METHODS[method].own_schedule and not {"iterations", "population"} & set(wanted):
-        merged |= _as_many_candidates(sizes["iterations"] * POPULATION, merged.get("population", POPULATION))
+        merged |= _as_many_questions(sizes["iterations"] * POPULATION, merged)
     if preset == "tuned" and METHODS[method].tunes_prompt and merged.get("merit", "h") == "h":
         merged["serve"] = SERVE
     merged |= wanted
@@ -135,6 +135,11 @@ def _steps(epochs: Mapping[int, int], shots: int, classes: int, batch: int) -> i
     return passes * steps_per_epoch(shots * classes, batch)
 
 
-def _as_many_candidates(candidates: int, population: int) -> dict[str, int]:
-    """Iterations for at most this number of candidates."""
-    return {"iterations": max(1, candidates // population)}
+def _as_many_questions(candidates: int, merged: Mapping[str, Any]) -> dict[str, int]:
+    """Iterations for at most as many image queries as these candidates, if each is validated, as LCS's are.
+
+    There are as many images to validate on as to tune on, so validating a candidate costs as much as its loss.
+    """
+    population = merged.get("population", POPULATION)
+    once = merged.get("validate") in ("first", "generation")
+    return {"iterations": max(1, 2 * candidates // (population + (1 if once else population)))}

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unsee.settings import Value
+
 REFERENCE = "lcs"  # the method whose number of image queries the others are given
 
 
@@ -146,3 +148,9 @@ METHODS: dict[str, Method] = {
         "a ViT-B/16 of the kept classes alone", _WEIGHTS | {"iterations": 30}, "nothing", own_schedule=True
     ),
 }
+
+
+def changes_for(method: str, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings that this method can take: one that follows a gradient, or learns nothing, has one candidate."""
+    alone = METHODS[method].settings.get("population") == 1
+    return {name: value for name, value in settings.items() if not (alone and name == "population")}
