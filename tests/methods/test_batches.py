@@ -145,6 +145,7 @@ def settings(method, preset="paper", data="cifar10", forgotten=4, classes=10, **
 def test_schedules_are_those_of_their_authors():
     own = settings("cbbt-own")
     assert (own.iterations, own.population, own.batch, own.rate, own.rate_unit) == (150 * 5, 257, 32, 0.002, "absolute")
+    assert (own.search, own.smallest_crop, own.validate) == ("cbbt", 0.5, "first")
     coop = settings("coop")
     assert (coop.iterations, coop.optimizer, coop.rate, coop.batch) == (200 * 5, "sgd", 0.002, 32)
     assert settings("coop", data="cifar100", classes=100, forgotten=40).iterations == 100 * 12

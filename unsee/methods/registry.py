@@ -84,10 +84,10 @@ METHODS: dict[str, Method] = {
         planned_steps=True,
     ),
     "cbbt-own": Method(
-        "CBBT on its own schedule, with more image queries",
+        "CBBT as its repository has it, with more image queries",
         _SLOPE
-        | {"search": "differences", "population": 257, "rate": 0.002, "rate_unit": "absolute"}
-        | {"batch": 32, "views": 16, "validate": "first"},
+        | {"search": "cbbt", "population": 257, "rate": 0.002, "rate_unit": "absolute", "origin": "a photo of a..."}
+        | {"batch": 32, "views": 16, "smallest_crop": 0.5, "validate": "first"},
         own_schedule=True,
         planned_steps=True,
         epochs={_ALL_SHOTS: 150},
