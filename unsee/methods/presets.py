@@ -35,6 +35,7 @@ PAPER: dict[str, dict[str, int]] = {
 FEW_CLASSES = 20  # up to here data counts as the paper's small set, beyond as its large ones
 NARROW = 256  # numbers in a context, at most; CLIP's smallest models have 512
 _NARROW_FEW = {"contexts": 8, "shared": 20, "own": 120, "dim": 60}
+_NARROW_FEW_OF = {"bbt": {"dim": 120}}  # one search over all latents does best with more of them
 _NARROW_MANY = {"contexts": 16, "shared": 80, "own": 120, "dim": 125}
 SERVE = "mask-top-digit"  # leaked least at equal H on held-out photos: docs/audit.md
 PRESETS = ("tuned", "paper")
@@ -70,7 +71,7 @@ def resolve(
     wanted = {name: value for name, value in given.items() if value is not None}
     sizes = _paper_sizes(data, classes, shots)
     if preset == "tuned":
-        sizes |= _tuned_sizes(width, classes)
+        sizes |= _tuned_sizes(width, classes, METHODS[method].settings.get("parametrization", ""))
     merged: dict[str, Any] = {**sizes, **METHODS[method].settings, "method": method, "preset": preset, "seed": seed}
     if preset == "paper":
         merged |= METHODS[method].paper
@@ -114,11 +115,12 @@ def _paper_sizes(data: str, classes: int, shots: int) -> dict[str, int]:
     return PAPER["cifar10" if classes <= FEW_CLASSES else "cifar100"] | {"shots": shots}
 
 
-def _tuned_sizes(width: int, classes: int) -> dict[str, int]:
+def _tuned_sizes(width: int, classes: int, parametrization: str) -> dict[str, int]:
     """What differs from the paper's sizes."""
     if width > NARROW:
         return {}
-    sizes = _NARROW_FEW if classes <= FEW_CLASSES else _NARROW_MANY
+    few = _NARROW_FEW | _NARROW_FEW_OF.get(parametrization, {})
+    sizes = few if classes <= FEW_CLASSES else _NARROW_MANY
     return sizes | {name: min(sizes[name], width) for name in ("own", "dim")}  # more could not reach further
 
 

@@ -1,7 +1,8 @@
 """Every method, by name: what it is, what it sees of the model, what it costs, and its settings.
 
 The rows of the paper's tables, and a few more. A method that asks the black box is given as many image queries as the
-paper's method has; one that sees more than answers follows its own schedule.
+paper's method has; one that sees more than answers follows its own schedule. Steps and rates that no paper states were
+chosen on held-out photos (`benchmarks/choose_sizes.py`; the log is results/choose-sizes.csv).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ METHODS: dict[str, Method] = {
     ),
     "cbbt": Method(
         "slopes measured along random directions",
-        _SLOPE | {"search": "differences", "population": 257, "rate": 0.5},
+        _SLOPE | {"search": "differences", "population": 10, "rate": 0.5, "validate": "first"},
         planned_steps=True,
     ),
     "cbbt-own": Method(
