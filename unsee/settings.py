@@ -150,7 +150,7 @@ class Settings:
         """Refuses settings of tuned prompts for a method that tunes none."""
         if self.parametrization != "none":
             return
-        if self.batch or self.views:
+        if (self.batch or self.views) and self.method != "coop-params":
             raise ValueError(f"batch and views are for methods that tune a prompt; {self.method!r} tunes none")
         for name, value in {"applies_to": "all", "goal": "entropy", "serve": "as-is", "slack": 0.0}.items():
             if getattr(self, name) != value:

@@ -136,6 +136,9 @@ METHODS: dict[str, Method] = {
         _SLOPE | _WEIGHTS | {"iterations": 200, "rate": 0.3, "merit": "h"},
         "weights",
         own_schedule=True,
+        planned_steps=True,
+        paper=_COOP_OWN,
+        epochs=_COOP_EPOCHS,
     ),
     # The paper's "Fine-tune CLIP". Read as tuning contexts instead of weights, it is coop-memorize.
     "finetune": Method(
