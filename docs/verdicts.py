@@ -174,7 +174,8 @@ def difference(claim: Claim, data: str) -> tuple[Difference, str] | None:
         by_seed = [{row["seed"]: float(row[claim.column]) for row in rows if is_line(row, line)} for line in pair]
         shared = [seed for seed in by_seed[0] if seed in by_seed[1]]
         ours = ([each[seed] for seed in shared] for each in by_seed)
-        return (difference_over_seeds(claim.second, *ours), "") if shared else None
+        if shared:
+            return difference_over_seeds(claim.second, *ours), ""
     rows = read(RESULTS / f"{claim.table}-{data}.csv")
     lines = [row for line in pair for row in rows if is_line(row, line) and row["seeds"] != "0"]
     if len(lines) < 2:
