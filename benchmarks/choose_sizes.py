@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import unsee
-from benchmarks.trials import TRIALS
+from benchmarks.trials import ELSEWHERE, TRIALS
 from unsee.data.class_names import first_share
 from unsee.data.data_set import Data
 from unsee.data.images import Images
@@ -125,7 +125,7 @@ def main() -> None:
     model = unsee.load_model(given.model, cache=unsee.FeatureCache(given.cache), threads=1)
     for name in given.data:
         data = unsee.load_data(name, data_dir=given.folder)
-        for trial in given.trials or TRIALS[Path(name).name, given.preset]:
+        for trial in given.trials or TRIALS.get((name, given.preset), ELSEWHERE):
             for seed in given.seeds or SEEDS.get(name, FEW_SEEDS):
                 key = (Path(name).name, given.preset, trial, str(seed))
                 if not any(tuple(row[column] for column in COLUMNS[:4]) == key for row in read_log(given.log)):
