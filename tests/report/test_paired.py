@@ -13,6 +13,9 @@ from tests import tiny
 from unsee.cli import main
 from unsee.report.paired import difference_over_seeds
 from unsee.report.paper.experiments import ResultLine, with_differences
+from unsee.report.score_tables import scores_table
+from unsee.report.summary import group_by_seed
+from unsee.runs.stored import read_run
 
 
 def test_a_difference_has_students_interval_over_seeds():
@@ -85,3 +88,16 @@ def test_a_comparison_has_differences_and_writes_every_seed(compared, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "mean ± standard deviation (n − 1) over 2 seeds" in shown
     assert "Student's 95 % interval" in shown
+
+
+def test_a_report_of_these_runs_names_differences_over_the_seeds_they_share(compared, capsys):
+    given, folder = compared
+    assert main([*given, "--json"]) == 0
+    rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    runs = [read_run(path) for path in sorted((folder / "runs").iterdir()) if "-coop-" not in path.name]
+    notes = scores_table(group_by_seed(runs)).notes
+    assert notes[0] == "± is the standard deviation over seeds (n − 1)"
+    (cbbt,) = [note for note in notes if note.startswith("cbbt")]
+    assert f"{rows['cbbt']['difference']['mean']:+.2f}" in cbbt
+    assert cbbt.endswith("to lcs, paired over 2 seeds, 95 %")
+    assert not any(note.startswith("lcs") for note in notes)
