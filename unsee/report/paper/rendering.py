@@ -15,7 +15,7 @@ def heading(found: Reproduced) -> str:
     """What it is and of what: no number means anything without its model."""
     e = found.experiment
     seeds = max(line.seeds for line in found.lines)
-    tested = f"{found.data}, {found.images} test images, {seeds} seeds"
+    tested = f"{found.data}, {found.images} test images, {seeds} seed{'s' if seeds != 1 else ''}"
     changed = ", ".join(f"{name}={value}" for name, value in e.changed.items())
     ours = f"ours on {found.model}" + (f" and not at the paper's settings ({changed})" if changed else "")
     if found.data in SETTINGS_OF:
@@ -59,7 +59,12 @@ def notes(found: Reproduced) -> list[str]:
     counts = [f"{line.row}: {line.seeds} seeds" for line in found.lines if line.ours and line.seeds < fewer[-1]]
     spread = ["± is the standard deviation over seeds (n − 1)"] if fewer[-1:] > [1] else []
     paired = ["differences are paired by seed; their intervals are Student's over seeds"]
-    return [*own, *counts, *spread, *(paired if any(line.difference for line in found.lines) else [])]
+    return [
+        *own,
+        *counts,
+        *spread,
+        *(paired if any(line.difference and line.difference.seeds > 1 for line in found.lines) else []),
+    ]
 
 
 def save_all(found: Sequence[Reproduced], folder: Path) -> list[Path]:
