@@ -182,6 +182,8 @@ def difference(claim: Claim, data: str) -> tuple[Difference, str] | None:
         return None
     n = [int(row["seeds"]) for row in lines]
     mean = [float(row[f"{claim.column}_mean"]) for row in lines]
+    if min(n) < 2:
+        return Difference(claim.second, mean[0] - mean[1], None, None, min(n)), "†"
     part = [float(row[f"{claim.column}_std"]) ** 2 / count for row, count in zip(lines, n, strict=True)]
     freedom = sum(part) ** 2 / max(1e-12, sum(p * p / (count - 1) for p, count in zip(part, n, strict=True)))
     half = float(student.ppf(UPPER, max(1.0, freedom))) * math.sqrt(sum(part))

@@ -56,7 +56,11 @@ def notes(found: Reproduced) -> list[str]:
     e = found.experiment
     own = [note for note in (e.note, *(f"{row.name}: {row.note}" for row in e.rows if row.note)) if note]
     fewer = sorted({line.seeds for line in found.lines if line.ours})
-    counts = [f"{line.row}: {line.seeds} seeds" for line in found.lines if line.ours and line.seeds < fewer[-1]]
+    counts = [
+        f"{line.row}: {line.seeds} seed{'s' if line.seeds != 1 else ''}"
+        for line in found.lines
+        if line.ours and line.seeds < fewer[-1]
+    ]
     spread = ["± is the standard deviation over seeds (n − 1)"] if fewer[-1:] > [1] else []
     paired = ["differences are paired by seed; their intervals are Student's over seeds"]
     return [
