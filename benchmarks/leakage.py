@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import unsee
-from benchmarks.choose_steps import held_out
+from benchmarks.choose_sizes import held_out
 from unsee.answers.metrics import entropy, scores, top_classes
 from unsee.answers.rules import serve
 from unsee.audit.information import mutual_information

@@ -157,6 +157,7 @@ def add(work: Work, run: Run, rates: Rates) -> None:
     size, candidate = (classes, s.contexts), rates.macs(run.data, s.contexts)
     if method.sees in ("weights", "nothing"):
         kept = train if s.forget_weight and method.sees == "weights" else train * (1 - run.share)
+        kept = min(s.batch, kept) if s.batch else kept
         network = "resnet18" if s.method == "scratch-resnet18" else "vit"
         passes = s.iterations * (STEP * kept + train) + train + of.test
         work.image += SEEDS * passes * IMAGE_MACS[network]

@@ -115,6 +115,25 @@ def write_imagenet(root: Path, classes: int, shots: int) -> None:
     (root / "LOC_val_solution.csv").write_text("\n".join(solution) + "\n")
 
 
+def write_tiny_imagenet(root: Path, classes: int) -> None:
+    """Tiny-ImageNet as its archive unpacks: nine names of ImageNet30 and others; photos 0, 150 and 499 to tune on."""
+    files, named = pictures((64, 64), "JPEG"), [f"Tin {letters(i)}" for i in range(classes)]
+    named[: 9 * 5 : 5] = IMAGENET30[::3][:9]
+    lines: dict[str, list[str]] = {"wnids": [], "words": [], "val/val_annotations": []}
+    (root / "val" / "images").mkdir(parents=True)
+    for number, name in enumerate(named):
+        synset = f"n{number:08}"
+        (root / "train" / synset / "images").mkdir(parents=True)
+        for i in (0, 150, 499):
+            (root / "train" / synset / "images" / f"{synset}_{i}.JPEG").write_bytes(next(files))
+        (root / "val" / "images" / f"val_{number}.JPEG").write_bytes(next(files))
+        lines["wnids"].append(synset)
+        lines["words"].append(f"{synset}\t{name}, {letters(number)}")
+        lines["val/val_annotations"].append(f"val_{number}.JPEG\t{synset}\t0\t0\t9\t9")
+    for file, own in lines.items():
+        (root / f"{file}.txt").write_text("\n".join(own) + "\n")
+
+
 def letters(number: int) -> str:
     """A number in letters, for names that differ."""
     return "".join(chr(ord("a") + int(digit)) for digit in f"{number:04}")

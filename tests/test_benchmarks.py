@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import unsee
-from benchmarks import paper_cost, true_forms
+from benchmarks import choose_sizes, paper_cost, trials, true_forms
+from unsee.methods.presets import resolve
 from unsee.models.fast.tokenizers import find_tokenizer
 from unsee.report.paper.experiments import experiment_names, load_experiment
 
@@ -64,3 +67,34 @@ def test_costs_are_those_of_the_runs_at_the_papers_sizes():
     assert work.text == {(10, 4): 48000.0}, "nothing is tuned"
     whole = paper_cost.total(dict.fromkeys([lcs]), Counting())
     assert whole.image == (3 * 320 + 10_000) * paper_cost.IMAGE_MACS["vit"]
+
+
+def test_every_trial_of_the_choice_is_a_method_with_settings_it_takes():
+    for (data, preset), texts in [*trials.TRIALS.items(), (("folder", "tuned"), trials.ELSEWHERE)]:
+        for text in texts:
+            method, given = choose_sizes.read_trial(text)
+            resolve(given, method=method, preset=preset, seed=0, data=data, width=128, classes=10, shots=4)
+
+
+def test_the_log_of_the_choice_has_trials_at_equal_image_queries():
+    log = choose_sizes.read_log(Path(__file__).parents[1] / "results" / "choose-sizes.csv")
+    assert {row["trial"] for row in log} <= {trial for texts in trials.TRIALS.values() for trial in texts}
+    most = {row["preset"]: 8000 * 320 + 320 for row in log}  # LCS's, the plain prompt included
+    assert all(0.99 * most[row["preset"]] < int(row["image_queries"]) <= most[row["preset"]] for row in log)
+    cbbt = {
+        row["trial"]: int(row["steps"]) for row in log if row["trial"].startswith("cbbt") and row["preset"] == "tuned"
+    }
+    assert (
+        cbbt["cbbt:population=257,rate=0.5,validate=every"] == 31 < cbbt["cbbt:population=10,rate=0.5,validate=first"]
+    )
+
+
+def test_a_log_is_read_as_it_was_written(tmp_path):
+    row = {"data": "d", "preset": "tuned", "trial": "lcs:own=1,dim=2", "steps": "3", "candidates": "60"}
+    row |= {"image_queries": "1920", "h": "90.00", "err_for": "89.00", "acc_mem": "91.00"}
+    for seed in ("10", "11"):
+        choose_sizes.append(tmp_path / "log.csv", row | {"seed": seed})
+    read = choose_sizes.read_log(tmp_path / "log.csv")
+    assert [one["seed"] for one in read] == ["10", "11"]
+    wanted = "h 90.00 ± 0.00, err_for 89.00 ± 0.00, acc_mem 91.00 ± 0.00; 3 steps, 1,920 image queries, 2 seeds"
+    assert choose_sizes.summary(read) == f"d, tuned, lcs:own=1,dim=2: {wanted}"

@@ -25,7 +25,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 Projection = Literal["token-std", "unit", "normalized"]
 # How a search learns: from losses (CMA-ES, or not at all), from answers, along measured slopes, or along true ones.
-SearchName = Literal["full", "separable", "vkd", "random", "guided", "differences", "two-sided", "gradient"]
+SearchName = Literal["full", "separable", "vkd", "random", "guided", "differences", "cbbt", "two-sided", "gradient"]
 StepSize = Literal["csa", "tpa", "library"]
 ParametrizationName = Literal["shared", "bbt", "independent", "vanilla", "low-rank", "none"]
 OptimizerName = Literal["adam", "sgd"]
@@ -55,7 +55,7 @@ SERVED_AS: tuple[str, ...] = get_args(RuleName)  # the rules are in `answers/rul
 # A run may be continued with more of these; all other settings say what the run is.
 EXTENDABLE = ("iterations", "budget", "image_queries")
 # CMA-ES ranks its candidates; differences compare one with the point itself; two sides make a pair.
-_LEAST_POPULATION = {**dict.fromkeys(CMA_KINDS, 4), "guided": 2, "differences": 2, "two-sided": 2}
+_LEAST_POPULATION = {**dict.fromkeys(CMA_KINDS, 4), "guided": 2, "differences": 2, "cbbt": 2, "two-sided": 2}
 
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, allow_inf_nan=False))
@@ -82,7 +82,10 @@ class Settings:
         "library", description="step-size rule of CMA-ES: csa; tpa in blocks of 300 and more; or pycma's default"
     )
     projection: Projection = Field("token-std", description="scale of the random projection")
-    origin: str = Field("mean", description="added to the contexts: the mean token, or a phrase such as a photo of a")
+    origin: str = Field(
+        "mean",
+        description="added to the contexts: the mean token, or a phrase such as a photo of a (repeated if ... follows)",
+    )
     memorize_weight: Weight = Field(1.0, description="weight of the loss on kept classes")
     forget_weight: Weight = Field(1.0, description="weight of the loss on forgotten classes")
     goal: GoalName = Field(
@@ -108,6 +111,9 @@ class Settings:
     difference: Weight = Field(0.125, description="how far measured slopes move an entry; 0: as little as CBBT")
     batch: Whole = Field(0, description="images per step; 0: all")
     views: Whole = Field(0, description="random crops and flips per image to tune on, one per epoch; 0: none")
+    smallest_crop: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.08, description="share of an image in a view, at least"
+    )
     weight_rate: Rate = Field(1e-4, description="learning rate of methods that train weights")
     weights: str = Field("", description="folder of pretrained weights for the from-scratch classifiers")
     image_size: Whole = Field(0, description="side of their images in pixels; 0: by weights or images, at most 224")
@@ -164,7 +170,7 @@ class Settings:
         """Refuses settings of tuned prompts for a method that tunes none."""
         if self.parametrization != "none":
             return
-        if self.batch or self.views:
+        if (self.batch or self.views) and self.method != "coop-params":
             raise ValueError(f"batch and views are for methods that tune a prompt; {self.method!r} tunes none")
         for name, value in {"applies_to": "all", "goal": "entropy", "serve": "as-is", "slack": 0.0}.items():
             if getattr(self, name) != value:
@@ -245,6 +251,7 @@ class GivenSettings(TypedDict, total=False):
     difference: Weight
     batch: Whole
     views: Whole
+    smallest_crop: Annotated[float, Field(gt=0, le=1)]
     weight_rate: Rate
     weights: str
     image_size: Whole
@@ -261,7 +268,7 @@ class GivenSettings(TypedDict, total=False):
 
 
 # Settings that were added after runs had been made: at these values a run is what it was before.
-ADDED: dict[str, Value] = {"position": "end"}
+ADDED: dict[str, Value] = {"position": "end", "smallest_crop": 0.08}
 FIELDS: Mapping[str, FieldInfo] = Settings.__pydantic_fields__  # type: ignore[attr-defined]
 
 

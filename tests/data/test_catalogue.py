@@ -14,7 +14,20 @@ from unsee.cli import main
 from unsee.data import NAMED, list_data_sets
 from unsee.data.paper_names import IMAGENET30
 
-NAMES = ["cifar10", "cifar10-batch5", "cifar100", "cifar100-tenth", "cub200", "imagenet30", "imagenet"]
+NAMES = [
+    "cifar10",
+    "cifar10-batch5",
+    "cifar100",
+    "cifar100-tenth",
+    "cub200",
+    "imagenet30",
+    "imagenet",
+    "tiny30",
+    "tiny200",
+]
+FOLDERS = {"cifar10-batch5": "cifar10", "cifar100-tenth": "cifar100"} | dict.fromkeys(
+    ["tiny30", "tiny200"], "tiny-imagenet"
+)
 
 
 def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, capsys):
@@ -23,7 +36,7 @@ def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, caps
     assert list(rows) == ["demo", *NAMES] == ["demo", *NAMED]
     for name in NAMES:
         assert rows[name]["found"] is False
-        assert rows[name]["where"] == str(tmp_path / name.removesuffix("-batch5").removesuffix("-tenth"))
+        assert rows[name]["where"] == str(tmp_path / FOLDERS.get(name, name))
         assert rows[name]["page"].startswith("https://")
         assert "--data-dir" in rows[name]["get"]
     for name in set(NAMES) - {"cifar10-batch5", "cifar100-tenth"}:

@@ -18,7 +18,7 @@ from unsee.answers.rules import RULES
 from unsee.cli import main
 from unsee.data.images import as_images
 from unsee.methods.learners import BATCH, trainable_copy
-from unsee.methods.training import _restore
+from unsee.methods.training import Optimizers, _restore
 from unsee.models.black_box import bind
 
 SHORT = {"shots": 4, "iterations": 12}
@@ -141,11 +141,17 @@ def test_a_saved_optimiser_is_restored_on_the_device_of_the_weights():
         def tensors(self):
             return [self.weight]
 
+        def groups(self):
+            return [{"params": [self.weight], "lr": 0.1, "optimizer": "adam"}]
+
+        def rate(self, step):
+            return 0.1
+
     learner = Elsewhere()
-    optimizer = torch.optim.Adam([learner.weight])
+    optimizer = Optimizers(learner)
     saved = {name: np.ones(3, np.float32) for name in ("now.0", "best.0", "adam.0.exp_avg", "adam.0.exp_avg_sq")}
     (best,) = _restore(learner, optimizer, saved | {"adam.0.step": np.ones(1, np.float32)})
-    state = optimizer.state[learner.weight]
+    ((_, _, state, _),) = optimizer.memory()
     assert {best.device.type, state["exp_avg"].device.type, state["exp_avg_sq"].device.type} == {"meta"}
     assert (state["step"].device.type, state["step"].item()) == ("cpu", 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from unsee.answers.metrics import entropy, scores, top_classes
 from unsee.data.views import random_box, random_view
 from unsee.methods import objective as objectives
 from unsee.methods.asked import AskedImages, bind_images
+from unsee.methods.build import make_learner
 from unsee.methods.contexts import make_origin
 from unsee.methods.cost import planned_cost
 from unsee.methods.descent import DECAY, ForwardDifferences, Sgd
@@ -24,6 +26,7 @@ from unsee.methods.losses import forgetting_loss
 from unsee.methods.presets import resolve
 from unsee.methods.shot_batches import ShotBatches, steps_per_epoch
 from unsee.methods.task import make_task
+from unsee.methods.training import Optimizers, _restore, _state
 from unsee.models.black_box import bind
 from unsee.seeds import stream
 from unsee.types import Ledger
@@ -145,6 +148,7 @@ def settings(method, preset="paper", data="cifar10", forgotten=4, classes=10, **
 def test_schedules_are_those_of_their_authors():
     own = settings("cbbt-own")
     assert (own.iterations, own.population, own.batch, own.rate, own.rate_unit) == (150 * 5, 257, 32, 0.002, "absolute")
+    assert (own.search, own.smallest_crop, own.validate) == ("cbbt", 0.5, "first")
     coop = settings("coop")
     assert (coop.iterations, coop.optimizer, coop.rate, coop.batch) == (200 * 5, "sgd", 0.002, 32)
     assert settings("coop", data="cifar100", classes=100, forgotten=40).iterations == 100 * 12
@@ -152,6 +156,9 @@ def test_schedules_are_those_of_their_authors():
     assert settings("coop-memorize", data="cub200", classes=200, forgotten=80).iterations == 50 * 3, "the kept alone"
     assert (settings("coop", "tuned").optimizer, settings("coop", "tuned").batch) == ("adam", 0)
     assert settings("coop", iterations=7).iterations == 7
+    params = settings("coop-params")
+    for name in ("iterations", "optimizer", "rate", "rate_unit", "batch", "views"):
+        assert getattr(params, name) == getattr(coop, name), "CoOp with weights differs in the weights alone"
 
 
 def test_settings_that_do_not_go_together_are_refused():
@@ -256,3 +263,34 @@ def test_goals_go_with_batches_unless_they_need_all_shots(model, data, method):
     for goal in ("mask", "constrained"):
         with pytest.raises(InputError, match=f"goal={goal} .* batch=0 and views=0"):
             make_task(model, data, FORGET, method, "paper", 0, given | {"goal": goal})
+
+
+def test_contexts_beside_trained_weights_step_as_coops_do(model, data):
+    """With weights that hardly move, CoOp + parameter update follows CoOp's own contexts."""
+    given = {"shots": 2, "batch": 6, "views": 2, "iterations": 7, "origin": "mean", "contexts": 2}
+    coop = make_task(model, data, FORGET, "coop", "paper", 0, given)
+    found = slope_of(coop, (2, model.card.width))
+    start = make_origin(coop.settings, model).ravel().astype(np.float64)
+    sgd = Sgd(np.zeros(start.size), 0.002, 7, AskedImages(coop, Ledger()).batches.steps)
+    for step in range(5):
+        at = sgd.point + start
+        sgd.step(found(at, step) + DECAY * at)
+    task = make_task(model, data, FORGET, "coop-params", "paper", 0, {**given, "weight_rate": 1e-12})
+    learner = make_learner(task)
+    optimizers = Optimizers(learner)
+    for step in range(5):
+        optimizers.zero_grad()
+        learner.backward(step=step)
+        optimizers.step(step)
+    moved = learner.contexts.detach().double().numpy().ravel() - start
+    assert np.abs(sgd.point).max() > 1e-5
+    assert np.allclose(moved, sgd.point, rtol=0.02, atol=1e-6)
+    kept = SimpleNamespace(best=SimpleNamespace(kept=learner.tensors()))
+    twin = make_learner(task)
+    others = Optimizers(twin)
+    _restore(twin, others, _state(learner, optimizers, kept))
+    for one, optimizer in ((learner, optimizers), (twin, others)):
+        optimizer.zero_grad()
+        one.backward(step=5)
+        optimizer.step(5)
+    assert torch.equal(learner.contexts, twin.contexts), "resumed, momentum included"

@@ -86,3 +86,9 @@ def test_a_phrase_stands_next_to_the_class_name_with_means_before_it():
     assert np.array_equal(origin[1:], tokens)
     with pytest.raises(InputError, match="2 tokens long, more than the 1 contexts"):
         phrase_origin(CARD, 1, tokens, "a photo")
+
+
+def test_a_phrase_with_dots_is_repeated_over_all_contexts():
+    tokens = np.arange(4 * WIDTH, dtype=np.float32).reshape(4, WIDTH)
+    for m in (1, 2, 4, 16):
+        assert np.array_equal(phrase_origin(CARD, m, tokens, "a photo of a..."), np.tile(tokens, (4, 1))[:m])

@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from tests.methods.parts import objective_of, search_of, slope_of
 from tests.test_tuner import FORGET, SHORT, Answering
 from unsee import InputError, PromptTuner
 from unsee.methods.contexts import LowRankContexts, make_origin
-from unsee.methods.descent import Adam, ForwardDifferences, GradientDescent, Sgd, TwoSided, orthonormal
+from unsee.methods.descent import Adam, ForwardDifferences, GradientDescent, Sgd, TwoSided, UnitDifferences, orthonormal
 from unsee.methods.losses import embedding_loss
 from unsee.methods.task import make_task
 from unsee.seeds import stream
@@ -25,6 +26,7 @@ SEARCHES = {
     "gradient": lambda: GradientDescent(lambda point, step: 2 * (point - 1), Adam(np.zeros(6), 0.1, np.inf, 150)),
     "sgd": lambda: GradientDescent(lambda point, step: 2 * (point - 1), Sgd(np.zeros(6), 0.02, 150, 5)),
     "differences": lambda: ForwardDifferences(6, stream(0, "search"), population=5, rate=0.1, steps=150),
+    "cbbt": lambda: UnitDifferences(np.zeros(6), stream(0, "search"), population=5, rate=0.1, steps=150, per_epoch=5),
     "two-sided": lambda: TwoSided(6, stream(0, "search"), population=8, rate=0.1, steps=150),
 }
 
@@ -65,6 +67,27 @@ def test_adam_clips_the_slope_by_its_norm():
     clipped.step(np.array([30.0, 40.0]))
     plain.step(np.array([0.6, 0.8]))
     assert np.allclose(clipped.state()["mean"], plain.state()["mean"])
+
+
+def test_cbbts_own_steps_are_those_of_its_repository():
+    """Written out with torch: unit directions, the mean times 1 / epsilon, clip 5, L2 decay, one epoch at 1e-5."""
+    start, per_epoch, steps = np.linspace(-1, 1, 8), 2, 8
+    search = UnitDifferences(start, stream(0, "s"), population=4, rate=0.002, steps=steps, per_epoch=per_epoch)
+    contexts = torch.tensor(start, requires_grad=True)
+    adam = torch.optim.Adam([contexts], lr=0.002, weight_decay=5e-4)
+    for step in range(steps):
+        z = search.ask()
+        losses = bowl(z + start)
+        directions = (z[1:] - z[0]) * 8
+        assert np.allclose(np.linalg.norm(directions, axis=1), 1)
+        slope = torch.tensor((((losses[1:] - losses[0]) * 8)[:, None] * directions).mean(axis=0) * 8)
+        contexts.grad = slope * min(1.0, 5 / float(slope.norm()))
+        epoch = step // per_epoch
+        rate = 0.001 * (1 + np.cos(np.pi * (epoch - 1) / 4)) if epoch else 1e-5
+        adam.param_groups[0]["lr"] = float(rate)
+        adam.step()
+        search.tell(z, losses)
+        assert np.allclose(search.ask()[0] + start, contexts.detach().numpy(), atol=1e-9)
 
 
 def test_directions_are_orthonormal_and_random():

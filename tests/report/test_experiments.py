@@ -168,9 +168,11 @@ def test_a_row_that_was_left_out_is_named_in_the_table_with_the_papers_values(mo
         "–",
         "95.07 ± 1",
     ]
-    comma, markdown, latex = (path.read_text(encoding="utf-8") for path in save_all([found], tmp_path / "saved"))
+    saved = [path.read_text(encoding="utf-8") for path in save_all([found], tmp_path / "saved")]
+    comma, seeds, markdown, latex = saved
+    assert [row["seed"] for row in csv.DictReader(seeds.splitlines())] == ["0", "1"]
     assert all("left out: needs weights" in text for text in (markdown, latex))
-    assert markdown.endswith("|\n\nAbout all.\n\nPlain: about it\n")
+    assert "|\n\nAbout all.\n\nPlain: about it\n\n± is the standard deviation over seeds" in markdown
     assert "About all." in latex
     first = next(csv.DictReader(comma.splitlines()))
     assert (first["row"], first["seeds"], first["h_mean"], first["h_paper_mean"]) == ("Given", "0", "", "95.07")
@@ -253,16 +255,16 @@ def test_changed_settings_reach_every_line_that_has_no_own_and_are_told(model, d
 def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every_time(model, data, tmp_path):
     (found,) = reproduce([(parse_experiment("small", SMALL), Workspace(model, data, tmp_path / "runs"))], [0, 1])
     files = save_all([found], tmp_path / "a")
-    assert [path.suffix for path in files] == [".csv", ".md", ".tex", ".png", ".svg"]
+    assert [path.suffix for path in files] == [".csv", ".csv", ".md", ".tex", ".png", ".svg"]
     with files[0].open(encoding="utf-8") as content:
         rows = list(csv.DictReader(content))
     assert [(row["row"], row["point"]) for row in rows] == [("Ours", "1"), ("Ours", "2"), ("Plain", "level")]
     assert {row["seeds"] for row in rows} == {"2"}
     assert float(rows[0]["h_mean"]) == pytest.approx(found.lines[0].ours["h"][0], abs=1e-4)
     assert rows[0]["h_paper_mean"] == ""
-    assert f"ours on {model.card.name}" in files[1].read_text(encoding="utf-8").replace("\\", "")
-    assert files[3].read_bytes().startswith(b"\x89PNG")
-    assert "Plain" in files[4].read_text(encoding="utf-8")
+    assert f"ours on {model.card.name}" in files[2].read_text(encoding="utf-8").replace("\\", "")
+    assert files[4].read_bytes().startswith(b"\x89PNG")
+    assert "Plain" in files[5].read_text(encoding="utf-8")
     for path, again in zip(files, save_all([found], tmp_path / "b"), strict=True):
         assert path.read_bytes() == again.read_bytes()
 
@@ -270,7 +272,7 @@ def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every
 def test_the_papers_spread_is_shown_to_the_point_as_it_is_known():
     experiment = load_experiment("table-projection")
     row, point = experiment.rows[0], experiment.points[0]
-    result = SimpleNamespace(test=Scores(0.9, 0.8, 1.0))
+    result = SimpleNamespace(test=Scores(0.9, 0.8, 1.0), seed=0)
     lines = (result_line(experiment, row, point, "cifar10", [result, result]),)
     table = tabulate(Reproduced(experiment, "cifar10", "mini", 10, lines))
     assert table.rows[0][:3] == ["N(0, 1)", "90.00 ± 0.00", "84.58 ± 5"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +13,7 @@ from unsee.methods.registry import METHODS
 from unsee.report.paper.experiments import experiment_names, load_experiment
 
 ROOT = Path(__file__).parents[2]
+verdicts = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "verdicts.py")))
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 STATEMENTS = PAGE.partition("\n## Every statement of the paper\n")[2]
 VERDICTS = ("faithful", "deviates", "open", "not run", "context only", "added", "as in", "see")
@@ -62,3 +65,40 @@ def test_the_zero_shot_row_to_check_first_is_the_papers(data):
     row = next(row for row in table.rows if row.method == "zero-shot")
     values = " | ".join(f"{row.paper[data][column][0]:.2f}" for column in ("h", "err_for", "acc_mem"))
     assert f"| `{data}` | {values} |" in PAGE
+
+
+def test_no_claim_about_results_is_without_a_verdict():
+    numbers = {int(found) for found in re.findall(r"^\| V(\d+) \|", PAGE, flags=re.MULTILINE)}
+    assert numbers == set(range(1, len(verdicts.CLAIMS) + 1))
+    cited = set[int]()
+    claims = re.findall(r"not run[^|\n]*", STATEMENTS.partition("### Abstract")[2])
+    assert len(claims) > 20
+    for claim in claims:
+        first_and_last = re.findall(r"V(\d+)(?: to V(\d+))?", claim)
+        assert first_and_last, claim
+        for first, last in first_and_last:
+            cited |= set(range(int(first), int(last or first) + 1))
+    assert cited == numbers
+
+
+def test_verdicts_are_what_results_say():
+    written = PAGE.partition(verdicts.START)[2].partition(verdicts.END)[0]
+    assert written == verdicts.section(), "python docs/verdicts.py writes it again"
+
+
+@pytest.mark.parametrize(
+    ("should", "low", "high", "verdict"),
+    [
+        ("more", 0.1, 2.0, "holds"),
+        ("more", -2.0, -0.1, "does not hold"),
+        ("more", -1.0, 1.0, "cannot be told"),
+        ("less", -2.0, -0.1, "holds"),
+        ("alike", -2.0, 2.0, "holds"),
+        ("alike", 3.5, 9.0, "does not hold"),
+        ("alike", -1.0, 9.0, "cannot be told"),
+        ("at most 2", -9.0, 1.9, "holds"),
+        ("at most 2", 2.1, 3.0, "does not hold"),
+    ],
+)
+def test_a_verdict_follows_from_the_whole_interval(should, low, high, verdict):
+    assert verdicts.SHOULD[should](low, high).startswith(verdict)

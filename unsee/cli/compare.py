@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     help="Tune every prompt once by each of these goals (entropy, mask, push, constrained): one row per goal.",
 )
 @click.option("--audit", "audited", is_flag=True, help="Audit every run too, and add what its answers leak.")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default="print only",
+    help="CSV file to write the scores of every seed to.",
+)
 @shared("seeds", "out", "set", *MODEL_OPTIONS)
 def compare(
     data: str,
@@ -51,6 +57,7 @@ def compare(
     preset: str,
     goals: str,
     audited: bool,
+    save: Path | None,
     out: Path,
     pairs: Sequence[str],
     as_json: bool,
@@ -63,8 +70,10 @@ def compare(
     """
     from unsee.data.class_folders import refuse_inside
     from unsee.data.class_names import first_share, listed
+    from unsee.files import write_bytes
     from unsee.report.comparison import compare as run_comparison
     from unsee.runs.sweep import Workspace
+    from unsee.text_table import as_csv
 
     console = make_console(as_json)
     numbers, settings = read_seeds(seeds), read_pairs(pairs)
@@ -88,6 +97,9 @@ def compare(
                 say=console.say,
                 watch=watch,
             )
+    if save is not None:
+        save.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(save, as_csv(found.by_seed()).encode())
     title = f"{data}: forgetting {listed(forget)} ({len(images.test)} test images, {model})"
     console.show(comparison_facts(found, title), comparison_parts(found, title))
 
@@ -97,7 +109,11 @@ def comparison_facts(found: Comparison, title: str) -> Mapping[str, object]:
     return {
         "title": title,
         "image_queries": found.image_queries,
-        "rows": [row.as_dict() for row in found.methods],
+        "seeds": list(found.seeds),
+        "rows": [
+            row.as_dict() | {"difference": each and each.as_dict()}
+            for row, each in zip(found.methods, found.differences(), strict=True)
+        ],
         "audits": [row.as_dict() for row in found.audits],
         "served": [row.as_dict() for row in found.served],
     }
@@ -116,8 +132,13 @@ def comparison_parts(found: Comparison, title: str) -> list[Part]:
     ]
     if found.audits:
         parts += [audits_table(found.audits), served_table(found.served)]
-    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    return [*parts, f"{over}, in points; H of means, H by seed, Err_for and Acc_mem are those of the prompt alone"]
+    over = f"mean ± standard deviation (n − 1) over {seeds} seeds" if seeds > 1 else "one seed"
+    return [
+        *parts,
+        f"{over}, in points; H of means, H by seed, its difference, "
+        "Err_for and Acc_mem are those of the prompt alone"
+        + ("; differences are paired by seed, with Student's 95 % interval over seeds" if seeds > 1 else ""),
+    ]
 
 
 def _methods_table(found: Comparison) -> Part:
@@ -125,9 +146,11 @@ def _methods_table(found: Comparison) -> Part:
 
     from unsee.text_table import points
 
-    names = ("method", "H prompt alone", "H as served", "H of means", "H by seed", "Err_for", "Acc_mem")
-    table = Table(*names, "sees", "candidates", "image queries", "s")
-    for row in found.methods:
+    apart = found.differences()
+    to = next((f"H − {each.to}, 95 %" for each in apart if each), "")
+    names = ("method", "H prompt alone", "H as served", "H of means", "H by seed", *([to] if to else []))
+    table = Table(*names, "Err_for", "Acc_mem", "sees", "steps", "candidates", "image queries", "s")
+    for row, difference in zip(found.methods, apart, strict=True):
         served = row.served
         table.add_row(
             row.method,
@@ -135,9 +158,11 @@ def _methods_table(found: Comparison) -> Part:
             "–" if served is None else points(served.h, served.h_std, row.seeds),
             f"{100 * row.h_of_means:.2f}",
             " ".join(f"{100 * h:.1f}" for h in row.h_by_seed),
+            *([str(difference or "–")] if to else []),
             points(row.err_for, row.err_for_std, row.seeds),
             points(row.acc_mem, row.acc_mem_std, row.seeds),
             row.access,
+            str(row.steps),
             str(row.candidates),
             str(row.image_queries),
             f"{row.seconds:.0f}",

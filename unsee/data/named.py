@@ -11,6 +11,7 @@ from unsee.data.cub import CUB200_SET
 from unsee.data.demo import FOLDER
 from unsee.data.imagenet import IMAGENET30_SET, IMAGENET_SET
 from unsee.data.named_set import NamedDataSet
+from unsee.data.tiny_imagenet import TINY30_SET, TINY200_SET
 
 NAMED: dict[str, NamedDataSet] = {
     "cifar10": CIFAR10_SET,
@@ -20,6 +21,8 @@ NAMED: dict[str, NamedDataSet] = {
     "cub200": CUB200_SET,
     "imagenet30": IMAGENET30_SET,
     "imagenet": IMAGENET_SET,
+    "tiny30": TINY30_SET,
+    "tiny200": TINY200_SET,
 }
 
 

@@ -35,7 +35,7 @@ class AskedImages:
         if not task.in_batches:
             return None
         shots = task.data.train.subset(task.loss_rows)
-        return ShotBatches(shots, lambda images: bind_images(task, images), s.seed, s.batch, s.views)
+        return ShotBatches(shots, lambda images: bind_images(task, images), s.seed, s.batch, s.views, s.smallest_crop)
 
 
 def bind_images(task: Task, images: Images) -> BoundImages:

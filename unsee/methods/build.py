@@ -21,7 +21,17 @@ from unsee.methods.contexts import (
     draw_projection,
     make_origin,
 )
-from unsee.methods.descent import DECAY, Adam, ForwardDifferences, GradientDescent, Optimizer, Sgd, Slope, TwoSided
+from unsee.methods.descent import (
+    DECAY,
+    Adam,
+    ForwardDifferences,
+    GradientDescent,
+    Optimizer,
+    Sgd,
+    Slope,
+    TwoSided,
+    UnitDifferences,
+)
 from unsee.methods.losses import Goal, memorize_loss
 from unsee.methods.search import RandomSearch, Search
 from unsee.methods.task import Task
@@ -172,6 +182,20 @@ def _differences(parts: SearchParts) -> Search:
     )
 
 
+def _unit_differences(parts: SearchParts) -> Search:
+    s, batches = parts.task.settings, parts.asked.batches
+    if s.parametrization != "vanilla":
+        raise InputError("search=cbbt moves the contexts themselves: use it with parametrization=vanilla")
+    return UnitDifferences(
+        make_origin(s, parts.task.model).ravel().astype(np.float64),
+        parts.streams[0],
+        population=s.population,
+        rate=_rate(parts.task),
+        steps=s.iterations,
+        per_epoch=1 if batches is None else batches.steps,
+    )
+
+
 def _two_sided(parts: SearchParts) -> Search:
     s = parts.task.settings
     rate = _rate_of_z(parts.task)
@@ -187,6 +211,7 @@ SEARCHES: Mapping[str, Callable[[SearchParts], Search]] = {
     "random": _random,
     "guided": _guided,
     "differences": _differences,
+    "cbbt": _unit_differences,
     "two-sided": _two_sided,
     "gradient": _gradient,
 }

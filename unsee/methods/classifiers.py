@@ -73,7 +73,7 @@ class ScratchLearner:
         self._seen: dict[int, tuple[Images, NDArray[np.uint8]]] = {}  # holding the images keeps their id from reuse
 
     def groups(self) -> list[ParameterGroup]:
-        return [{"params": list(self.network.parameters()), "lr": self._rate}]
+        return [{"params": list(self.network.parameters()), "lr": self._rate, "optimizer": "adam"}]
 
     def tensors(self) -> list[Tensor]:
         return [*self.network.parameters(), *self.moving()]
@@ -85,7 +85,10 @@ class ScratchLearner:
     def batches(self) -> int:
         return len(self._parts)
 
-    def backward(self, batches: int | None = None) -> float:
+    def rate(self, step: int) -> float:
+        return 0.0
+
+    def backward(self, batches: int | None = None, step: int = 0) -> float:
         self.network.train()
         total = 0.0
         for rows in self._parts[:batches]:

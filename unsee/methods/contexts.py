@@ -27,6 +27,8 @@ from unsee.models.black_box import BlackBox, LooksUpTokens
 from unsee.settings import Settings
 from unsee.types import Card, Doubles, Floats
 
+REPEATED = "..."  # at the end of an origin
+
 
 class Parametrization(Protocol):
     """z (b, dim) -> contexts (b, m, D)."""
@@ -159,7 +161,7 @@ def make_origin(settings: Settings, model: BlackBox) -> Floats:
         return mean_origin(card, settings.contexts)
     if not isinstance(model, LooksUpTokens):
         raise InputError(f"this model does not publish the token embeddings of {settings.origin!r}; use origin=mean")
-    return phrase_origin(card, settings.contexts, model.embed(settings.origin), settings.origin)
+    return phrase_origin(card, settings.contexts, model.embed(settings.origin.removesuffix(REPEATED)), settings.origin)
 
 
 def mean_origin(card: Card, m: int) -> Floats:
@@ -168,7 +170,12 @@ def mean_origin(card: Card, m: int) -> Floats:
 
 
 def phrase_origin(card: Card, m: int, tokens: Floats, phrase: str) -> Floats:
-    """The tokens of a phrase, nearest to the class name; mean embeddings before it where m is longer."""
+    """The tokens of a phrase, nearest to the class name; mean embeddings before it where m is longer.
+
+    A phrase that ends in three dots is repeated from the first context to the last.
+    """
+    if phrase.endswith(REPEATED):
+        return np.resize(tokens.astype(np.float32), (m, tokens.shape[1]))
     if len(tokens) > m:
         raise InputError(f"the origin {phrase!r} is {len(tokens)} tokens long, more than the {m} contexts")
     return np.concatenate([mean_origin(card, m - len(tokens)), tokens.astype(np.float32)])

@@ -2,7 +2,7 @@
 
 They implement `search.Search`: ask for candidates, tell their losses. All three step with Adam, with the norm of the
 slope clipped; CoOp also with SGD, as its own configuration has it. The step size falls along a cosine over the planned
-number of steps or epochs, so that number cannot change later.
+number of steps, or over epochs after one to warm up, so that number cannot change later.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from unsee.errors import InputError
 from unsee.types import Doubles, Floats, State
 
 MOMENTUM = 0.9  # of CoOp's SGD
-DECAY = 5e-4  # its weight decay: this share of the contexts is added to their slope
-WARM_UP = 1e-5  # its rate in the first epoch
+DECAY = 5e-4  # weight decay of CoOp and CBBT: this share of the contexts is added to their slope
+WARM_UP = 1e-5  # their rate in the first epoch
 
 
 class Slope(Protocol):
@@ -37,13 +37,21 @@ class Optimizer(Protocol):
 
 
 class Adam:
-    """Adam on one vector, with the slope's norm clipped and the rate falling to zero along a cosine."""
+    """Adam on one vector, with the slope's norm clipped and the rate falling to zero along a cosine.
 
-    def __init__(self, point: Doubles, rate: float, clip: float, steps: int) -> None:
+    per_epoch: steps of an epoch, where the rate falls by epochs; 0 where it falls by steps. decayed: what weight decay
+    is computed from beside the point, after clipping; None for no decay.
+    """
+
+    def __init__(
+        self, point: Doubles, rate: float, clip: float, steps: int, per_epoch: int = 0, decayed: Doubles | None = None
+    ) -> None:
         self.point = point.astype(np.float64).copy()
         self._rate = rate
         self._clip = clip
         self._steps = steps
+        self._per_epoch = per_epoch
+        self._decayed = decayed
         self.taken = 0
         self._mean = np.zeros_like(self.point)
         self._square = np.zeros_like(self.point)
@@ -53,7 +61,13 @@ class Adam:
         norm = float(np.linalg.norm(slope))
         if norm > self._clip:
             slope = slope * (self._clip / norm)
-        rate = self._rate * 0.5 * (1 + np.cos(np.pi * self.taken / max(1, self._steps)))
+        if self._decayed is not None:
+            slope = slope + DECAY * (self.point + self._decayed)
+        rate = (
+            rate_of_epoch(self._rate, self.taken, self._steps, self._per_epoch)
+            if self._per_epoch
+            else self._rate * 0.5 * (1 + np.cos(np.pi * self.taken / max(1, self._steps)))
+        )
         self.taken += 1
         self._mean = 0.9 * self._mean + 0.1 * slope
         self._square = 0.999 * self._square + 0.001 * slope**2
@@ -83,18 +97,17 @@ class Sgd:
     def __init__(self, point: Doubles, rate: float, steps: int, per_epoch: int) -> None:
         self.point = point.astype(np.float64).copy()
         self._rate = rate
+        self._steps = steps
         self._per_epoch = per_epoch
-        self._epochs = -(-steps // per_epoch)
         self.taken = 0
         self._velocity = np.zeros_like(self.point)
 
     def step(self, slope: Doubles) -> None:
         """One step downhill."""
-        epoch = self.taken // self._per_epoch
-        falling = self._rate * 0.5 * (1 + np.cos(np.pi * (epoch - 1) / self._epochs))
+        rate = rate_of_epoch(self._rate, self.taken, self._steps, self._per_epoch)
         self.taken += 1
         self._velocity = MOMENTUM * self._velocity + slope
-        self.point = self.point - (falling if epoch else WARM_UP) * self._velocity
+        self.point = self.point - rate * self._velocity
 
     def state(self) -> State:
         """Everything that changes, as arrays."""
@@ -109,6 +122,12 @@ class Sgd:
         _check_state(state, self.state())
         self.point, self._velocity = state["point"], state["velocity"]
         self.taken = int(state["taken"][0])
+
+
+def rate_of_epoch(rate: float, taken: int, steps: int, per_epoch: int) -> float:
+    """The rate of CoOp and CBBT after so many steps: one epoch to warm up, then along a cosine, epoch by epoch."""
+    epoch, epochs = taken // per_epoch, -(-steps // per_epoch)
+    return float(rate * 0.5 * (1 + np.cos(np.pi * (epoch - 1) / epochs))) if epoch else WARM_UP
 
 
 def _check_state(state: State, mine: State) -> None:
@@ -178,6 +197,32 @@ class ForwardDifferences:
         rises = (losses[1:] - losses[0]) / self._epsilon
         slope: Doubles = rises @ self._asked * (self._asked.shape[1] / len(self._asked))
         return slope
+
+
+class UnitDifferences:
+    """CBBT without adapter, as its repository has it: differences along independent random directions of length 1.
+
+    The slope is their mean times 1 / epsilon, which is its number of dimensions wherever these are fewer than 1,000.
+    Contexts decay towards 0 (`start`, what z = 0 stands for), and the rate falls by epochs.
+    """
+
+    def __init__(
+        self, start: Doubles, rng: np.random.Generator, *, population: int, rate: float, steps: int, per_epoch: int
+    ) -> None:
+        self._adam = Adam(np.zeros(start.size), rate, 5.0, steps, per_epoch, start)
+        self._rng = rng
+        self._asked = np.zeros((population - 1, start.size))
+        self._epsilon = max(1 / start.size, 1e-3)
+
+    def ask(self) -> Doubles:
+        """The point, then the point moved along each direction. -> (1 + directions, dim)."""
+        drawn = self._rng.standard_normal(self._asked.shape)
+        self._asked = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+        return np.concatenate([self._adam.point[None], self._adam.point + self._epsilon * self._asked])
+
+    def tell(self, z: Doubles, losses: Doubles, answers: Floats | None = None) -> None:
+        rises = (losses[1:] - losses[0]) / self._epsilon
+        self._adam.step(rises @ self._asked / len(self._asked) / self._epsilon)
 
 
 class TwoSided:

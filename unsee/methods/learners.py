@@ -14,14 +14,17 @@ import torch
 from torch import Tensor
 
 from unsee.data.images import Images, in_batches
+from unsee.data.views import random_view
 from unsee.methods.contexts import make_origin
+from unsee.methods.descent import rate_of_epoch
 from unsee.methods.losses import forgetting_loss_torch
+from unsee.methods.shot_batches import rows_of_step, steps_per_epoch
 from unsee.methods.task import Task
 from unsee.models.fast.vision import TorchEncoder
 from unsee.models.features import encode_images
 from unsee.models.local import LocalModel
 from unsee.models.white_box import open_box
-from unsee.types import Floats
+from unsee.types import Floats, Ints
 
 BATCH = 32  # images through an image tower at once
 TRAINED = 4  # the same where gradients are wanted: every layer's output is then kept, 150 MB per image in ViT-B/16
@@ -29,10 +32,11 @@ NAMES = 64  # class names through the text tower at once, where gradients are wa
 
 
 class ParameterGroup(TypedDict):
-    """Tensors that an optimiser trains at one rate."""
+    """Tensors that an optimiser trains at one rate, which CoOp's SGD changes from step to step."""
 
     params: list[Tensor]
     lr: float
+    optimizer: str
 
 
 class Learner(Protocol):
@@ -44,6 +48,9 @@ class Learner(Protocol):
     def tensors(self) -> list[Tensor]:
         """Everything that changes in training, buffers included and last, for a run's checkpoint."""
 
+    def rate(self, step: int) -> float:
+        """The rate of what SGD trains, if anything."""
+
     def moving(self) -> list[Tensor]:
         """The buffers among them, which a forward pass in training changes, such as running means."""
 
@@ -51,8 +58,8 @@ class Learner(Protocol):
     def batches(self) -> int:
         """How many batches the training images go through the network in."""
 
-    def backward(self, batches: int | None = None) -> float:
-        """Computes the loss on the training images, or on so many batches, and adds its gradients to the tensors."""
+    def backward(self, batches: int | None = None, step: int = 0) -> float:
+        """Computes the loss on a step's images, or on so many batches, and adds its gradients to the tensors."""
 
     def confidences(self, images: Images) -> Floats:
         """Confidences for images. -> (n, C), rows sum to 1."""
@@ -72,8 +79,8 @@ class CopyLearner:
         self._images, _ = task.tuning_images
         if s.forget_weight == 0:  # only the classes to keep
             self._images = self._images.subset(np.flatnonzero(~task.forget[self._images.labels]))
-        self._labels = torch.from_numpy(self._images.labels)
-        self._gone = torch.from_numpy(task.forget[self._images.labels])
+        self._gone = task.forget
+        self._views: dict[int, Images] = {}
         self.model = trainable_copy(model)
         names = self._names
         parts = in_batches(len(names), NAMES)
@@ -82,15 +89,20 @@ class CopyLearner:
         self.contexts = torch.from_numpy(make_origin(s, model)).to(tokens.device, tokens.dtype)
         self._tune_contexts = s.method == "coop-params"
         self.contexts.requires_grad_(self._tune_contexts)
-        self._parts = list(in_batches(len(self._images), TRAINED if self._vision else len(self._images)))
-        self._rate = s.rate * model.card.token_std
+        self._rate = s.rate * (model.card.token_std if s.rate_unit == "token-std" else 1)
         self._fixed: dict[int, tuple[Images, Tensor]] = {}  # holding the images keeps their id from being reused
 
     def groups(self) -> list[ParameterGroup]:
-        groups: list[ParameterGroup] = [{"params": self._weights(), "lr": self._settings.weight_rate}]
+        s = self._settings
+        groups: list[ParameterGroup] = [{"params": self._weights(), "lr": s.weight_rate, "optimizer": "adam"}]
         if self._tune_contexts:
-            groups.append({"params": [self.contexts], "lr": self._rate})
+            groups.append({"params": [self.contexts], "lr": self._rate, "optimizer": s.optimizer})
         return groups
+
+    def rate(self, step: int) -> float:
+        """Of the contexts, by CoOp's schedule."""
+        s = self._settings
+        return rate_of_epoch(self._rate, step, s.iterations, steps_per_epoch(len(self._images), s.batch))
 
     def tensors(self) -> list[Tensor]:
         return [*self._weights(), self.contexts]
@@ -100,24 +112,42 @@ class CopyLearner:
 
     @property
     def batches(self) -> int:
-        return len(self._parts)
+        return len(self._parts(0))
 
-    def backward(self, batches: int | None = None) -> float:
-        """The gradient over all images, computed in batches of images and then of class names to limit memory.
+    def _parts(self, step: int) -> list[Ints]:
+        """Rows of a step's images, as many at once as memory allows."""
+        s, count = self._settings, len(self._images)
+        rows = rows_of_step(s.seed, step, count, min(s.batch, count)) if s.batch else np.arange(count)
+        return [rows[list(part)] for part in in_batches(len(rows), TRAINED if self._vision else len(rows))]
+
+    def _shown(self, step: int) -> Images:
+        """The shots, or the random view of them that this step's epoch has."""
+        s = self._settings
+        if not s.views:
+            return self._images
+        number = step // steps_per_epoch(len(self._images), s.batch) % s.views
+        if number not in self._views:
+            self._views[number] = random_view(self._images, s.seed, number, s.smallest_crop)
+        return self._views[number]
+
+    def backward(self, batches: int | None = None, step: int = 0) -> float:
+        """The gradient over a step's images, computed in batches of images and then of class names to limit memory.
 
         Batches of images leave their slope on the class embeddings; each batch of names then passes its part of it
         on to the weights. The sum is the gradient of the whole.
         """
-        total, kept, gone = 0.0, int((~self._gone).sum()), int(self._gone.sum())
+        parts, images, total = self._parts(step), self._shown(step), 0.0
+        away = self._gone[images.labels[np.concatenate(parts)]]
+        kept, gone = int((~away).sum()), int(away.sum())
         weights = self._settings.memorize_weight, self._settings.forget_weight
         with torch.no_grad():
             embeddings = self._embeddings()
         embeddings.requires_grad_()
-        for batch in self._parts[:batches]:
-            rows = torch.tensor(list(batch))
-            log_p = self._log_p(self._features(self._images, rows), embeddings)
-            labels, away = self._labels[rows].to(log_p.device), self._gone[rows].to(log_p.device)
-            loss = forgetting_loss_torch(log_p, labels, away, weights, (kept, gone))
+        for part in parts[:batches]:
+            log_p = self._log_p(self._features(images, torch.from_numpy(part)), embeddings)
+            labels = torch.from_numpy(images.labels[part]).to(log_p.device)
+            forgotten = torch.from_numpy(self._gone[images.labels[part]]).to(log_p.device)
+            loss = forgetting_loss_torch(log_p, labels, forgotten, weights, (kept, gone))
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         assert embeddings.grad is not None  # every image is scored against every name

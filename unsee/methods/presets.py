@@ -29,10 +29,13 @@ PAPER: dict[str, dict[str, int]] = {
     "cub200": _LARGE | {"shots": 1},
     "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
     "imagenet": _LARGE | {"shots": 1},
+    "tiny30": _LARGE | {"shots": 16, "iterations": 400},  # ImageNet30's
+    "tiny200": _LARGE | {"shots": 1},  # CUB's
 }
 FEW_CLASSES = 20  # up to here data counts as the paper's small set, beyond as its large ones
 NARROW = 256  # numbers in a context, at most; CLIP's smallest models have 512
 _NARROW_FEW = {"contexts": 8, "shared": 20, "own": 120, "dim": 60}
+_NARROW_FEW_OF = {"bbt": {"dim": 120}}  # one search over all latents does best with more of them
 _NARROW_MANY = {"contexts": 16, "shared": 80, "own": 120, "dim": 125}
 SERVE = "mask-top-digit"  # leaked least at equal H on held-out photos: docs/audit.md
 PRESETS = ("tuned", "paper")
@@ -79,14 +82,14 @@ def resolve(
     wanted = {name: value for name, value in given.items() if value is not None}
     sizes = _paper_sizes(data, classes, shots)
     if preset == "tuned":
-        sizes |= _tuned_sizes(width, classes)
+        sizes |= _tuned_sizes(width, classes, METHODS[method].settings.get("parametrization", ""))
     merged: dict[str, Any] = {**sizes, **METHODS[method].settings, "method": method, "preset": preset, "seed": seed}
     if preset == "paper":
         merged |= METHODS[method].paper
     if merged.get("search") == "guided" and classes > FEW_CLASSES:
         merged["population"] = POPULATION
     if not METHODS[method].own_schedule and not {"iterations", "population"} & set(wanted):
-        merged |= _as_many_candidates(sizes["iterations"] * POPULATION, merged.get("population", POPULATION))
+        merged |= _as_many_questions(sizes["iterations"] * POPULATION, merged)
     if preset == "tuned" and METHODS[method].tunes_prompt and merged.get("merit", "h") != "acc_mem":
         merged["serve"] = SERVE
     merged |= wanted
@@ -130,11 +133,12 @@ def _paper_sizes(data: str, classes: int, shots: int) -> dict[str, int]:
     return PAPER["cifar10" if classes <= FEW_CLASSES else "cifar100"] | {"shots": shots}
 
 
-def _tuned_sizes(width: int, classes: int) -> dict[str, int]:
+def _tuned_sizes(width: int, classes: int, parametrization: str) -> dict[str, int]:
     """What differs from the paper's sizes."""
     if width > NARROW:
         return {}
-    sizes = _NARROW_FEW if classes <= FEW_CLASSES else _NARROW_MANY
+    few = _NARROW_FEW | _NARROW_FEW_OF.get(parametrization, {})
+    sizes = few if classes <= FEW_CLASSES else _NARROW_MANY
     return sizes | {name: min(sizes[name], width) for name in ("own", "dim")}  # more could not reach further
 
 
@@ -151,6 +155,11 @@ def _steps(epochs: Mapping[int, int], shots: int, classes: int, batch: int) -> i
     return passes * steps_per_epoch(shots * classes, batch)
 
 
-def _as_many_candidates(candidates: int, population: int) -> dict[str, int]:
-    """Iterations for at most this number of candidates."""
-    return {"iterations": max(1, candidates // population)}
+def _as_many_questions(candidates: int, merged: Mapping[str, Any]) -> dict[str, int]:
+    """Iterations for at most as many image queries as these candidates, if each is validated, as LCS's are.
+
+    There are as many images to validate on as to tune on, so validating a candidate costs as much as its loss.
+    """
+    population = merged.get("population", POPULATION)
+    once = merged.get("validate") in ("first", "generation")
+    return {"iterations": max(1, 2 * candidates // (population + (1 if once else population)))}

@@ -1,7 +1,8 @@
 """Every method, by name: what it is, what it sees of the model, what it costs, and its settings.
 
 The rows of the paper's tables, and a few more. A method that asks the black box is given as many image queries as the
-paper's method has; one that sees more than answers follows its own schedule.
+paper's method has; one that sees more than answers follows its own schedule. Steps and rates that no paper states were
+chosen on held-out photos (`benchmarks/choose_sizes.py`; the log is results/choose-sizes.csv).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from unsee.settings import Value
 
 REFERENCE = "lcs"  # the method whose number of image queries the others are given
 
@@ -83,14 +86,14 @@ METHODS: dict[str, Method] = {
     ),
     "cbbt": Method(
         "slopes measured along random directions",
-        _SLOPE | {"search": "differences", "population": 257, "rate": 0.5},
+        _SLOPE | {"search": "differences", "population": 10, "rate": 0.5, "validate": "first"},
         planned_steps=True,
     ),
     "cbbt-own": Method(
-        "CBBT on its own schedule, with more image queries",
+        "CBBT as its repository has it, with more image queries",
         _SLOPE
-        | {"search": "differences", "population": 257, "rate": 0.002, "rate_unit": "absolute"}
-        | {"batch": 32, "views": 16, "validate": "first"},
+        | {"search": "cbbt", "population": 257, "rate": 0.002, "rate_unit": "absolute", "origin": "a photo of a..."}
+        | {"batch": 32, "views": 16, "smallest_crop": 0.5, "validate": "first"},
         own_schedule=True,
         planned_steps=True,
         epochs={_ALL_SHOTS: 150},
@@ -138,6 +141,9 @@ METHODS: dict[str, Method] = {
         _SLOPE | _WEIGHTS | {"iterations": 200, "rate": 0.3, "merit": "h"},
         "weights",
         own_schedule=True,
+        planned_steps=True,
+        paper=_COOP_OWN,
+        epochs=_COOP_EPOCHS,
     ),
     # The paper's "Fine-tune CLIP". Read as tuning contexts instead of weights, it is coop-memorize.
     "finetune": Method(
@@ -151,3 +157,9 @@ METHODS: dict[str, Method] = {
         "a ViT-B/16 of the kept classes alone", _WEIGHTS | {"iterations": 30}, "nothing", own_schedule=True
     ),
 }
+
+
+def changes_for(method: str, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings that this method can take: one that follows a gradient, or learns nothing, has one candidate."""
+    alone = METHODS[method].settings.get("population") == 1
+    return {name: value for name, value in settings.items() if not (alone and name == "population")}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unsee.data.images import Images
-from unsee.data.views import random_view
+from unsee.data.views import LEAST_AREA, random_view
 from unsee.models.black_box import BoundImages, Rebinds
 from unsee.seeds import stream
 from unsee.types import Ints
@@ -21,14 +21,30 @@ def steps_per_epoch(images: int, batch: int) -> int:
     return max(1, images // batch) if batch else 1
 
 
+def rows_of_step(seed: int, step: int, images: int, batch: int) -> Ints:
+    """Which images a step uses: an epoch's batches, in an order drawn anew for each epoch; all of them without one."""
+    epoch, number = divmod(step, steps_per_epoch(images, batch))
+    order, size = stream(seed, "batches", epoch).permutation(images), batch or images
+    return np.asarray(order[number * size : (number + 1) * size], dtype=np.int64)
+
+
 class ShotBatches:
     """The shots in batches, their order drawn anew for each epoch; with views, each epoch has the next view."""
 
-    def __init__(self, shots: Images, bind: Callable[[Images], BoundImages], seed: int, batch: int, views: int) -> None:
+    def __init__(
+        self,
+        shots: Images,
+        bind: Callable[[Images], BoundImages],
+        seed: int,
+        batch: int,
+        views: int,
+        least: float = LEAST_AREA,
+    ) -> None:
         self.shots = bind(shots)  # as they are
         self._bind = bind
         self._seed = seed
         self._views = views
+        self._least = least  # share of an image in a view
         self._batch = min(batch, len(shots)) or len(shots)
         self.steps = steps_per_epoch(len(shots), batch)
         self._bound: dict[int, BoundImages] = {} if views else {0: self.shots}  # by view
@@ -50,9 +66,7 @@ class ShotBatches:
 
     def rows(self, step: int) -> Ints:
         """Which of the shots this step uses."""
-        epoch, number = divmod(step, self.steps)
-        order = stream(self._seed, "batches", epoch).permutation(len(self.shots.images))
-        return np.asarray(order[number * self._batch : (number + 1) * self._batch], dtype=np.int64)
+        return rows_of_step(self._seed, step, len(self.shots.images), self._batch)
 
     def _view(self, number: int) -> Images:
-        return random_view(self.shots.images, self._seed, number) if self._views else self.shots.images
+        return random_view(self.shots.images, self._seed, number, self._least) if self._views else self.shots.images

@@ -19,6 +19,7 @@ from unsee.data.images import Images
 from unsee.errors import RunError
 from unsee.methods.best import Evaluated
 from unsee.methods.build import make_learner
+from unsee.methods.descent import DECAY, MOMENTUM
 from unsee.methods.learners import Learner
 from unsee.methods.recorder import Recorder
 from unsee.methods.saving import SavingClock, uninterrupted
@@ -43,24 +44,60 @@ class TrainedWeights:
         return {f"{i:04}": _array(t) for i, t in enumerate(self.learner.tensors())}
 
 
+class Optimizers:
+    """Adam, and SGD as CoOp has it for groups that want it."""
+
+    def __init__(self, learner: Learner) -> None:
+        groups, self._rate = learner.groups(), learner.rate
+        own = {name: [g for g in groups if g["optimizer"] == name] for name in ("adam", "sgd")}
+        self._adam = torch.optim.Adam([{"params": g["params"], "lr": g["lr"]} for g in own["adam"]])
+        slow = [{"params": g["params"], "lr": g["lr"]} for g in own["sgd"]]
+        self._sgd = torch.optim.SGD(slow, momentum=MOMENTUM, weight_decay=DECAY) if slow else None
+
+    def zero_grad(self) -> None:
+        for one in self._all:
+            one.zero_grad()
+
+    def step(self, taken: int) -> None:
+        """One step, after this many."""
+        for group in self._sgd.param_groups if self._sgd else ():
+            group["lr"] = self._rate(taken)
+        for one in self._all:
+            one.step()
+
+    @property
+    def _all(self) -> list[torch.optim.Optimizer]:
+        return [self._adam, *([self._sgd] if self._sgd else [])]
+
+    def memory(self) -> Iterator[tuple[str, torch.Tensor, dict[str, torch.Tensor], tuple[str, ...]]]:
+        """What each optimiser remembers of each tensor: a name to save it by, the tensor, and the entries."""
+        kinds = (("adam", self._adam, ("step", "exp_avg", "exp_avg_sq")), ("sgd", self._sgd, ("momentum_buffer",)))
+        for kind, one, entries in kinds:
+            tensors = [p for group in one.param_groups for p in group["params"]] if one else []
+            for i, tensor in enumerate(tensors):
+                assert one is not None
+                yield f"{kind}.{i}", tensor, one.state[tensor], entries
+
+
 def train_weights(task: Task, recorder: Recorder) -> TrainedWeights:
     """Fine-tuning, CoOp with parameter update, and classifiers from scratch, from where the history ends."""
     learner, (_, valid) = make_learner(task), task.tuning_images
-    optimizer = torch.optim.Adam([dict(group) for group in learner.groups()])
+    optimizer = Optimizers(learner)
     recorder.best.kept = _restore(learner, optimizer, recorder.restore())
     recorder.start()
     clock = SavingClock()
     try:
         while not recorder.done:
             found = scores(top_classes(learner.confidences(valid)), valid.labels, task.forget)
+            before = recorder.ledger.generations
             optimizer.zero_grad()
             with _kept_moving(learner) as moving:
-                loss = learner.backward()
+                loss = learner.backward(step=before)
             with uninterrupted():
                 generation = recorder.count(Evaluated(np.array([loss]), {0: found}))
                 if generation.chosen is not None:
                     recorder.best.kept = _keep(learner, moving, recorder.best.kept)
-                optimizer.step()
+                optimizer.step(before)
                 _count(task, valid, recorder)
                 if clock.due or recorder.done:
                     with clock.saving():
@@ -116,20 +153,19 @@ def _keep(learner: Learner, moving: list[torch.Tensor], before: list[torch.Tenso
 
 def _count(task: Task, valid: Images, recorder: Recorder) -> None:
     recorder.ledger.prompts_encoded += 2 * len(task.forget)
-    recorder.ledger.image_queries += len(task.split_rows[0]) + len(valid)
+    recorder.ledger.image_queries += task.images_per_candidate + len(valid)
 
 
-def _state(learner: Learner, optimizer: torch.optim.Adam, recorder: Recorder) -> dict[str, Any]:
+def _state(learner: Learner, optimizer: Optimizers, recorder: Recorder) -> dict[str, Any]:
     """Weights, the best so far, and what the optimiser remembers."""
     state: dict[str, Any] = {f"now.{i}": _array(t) for i, t in enumerate(learner.tensors())}
     state |= {f"best.{i}": _array(t) for i, t in enumerate(recorder.best.kept or [])}
-    for i, parameter in enumerate(_parameters(optimizer)):
-        for name, value in optimizer.state[parameter].items():
-            state[f"adam.{i}.{name}"] = _array(value)
+    for name, _, memory, _ in optimizer.memory():
+        state |= {f"{name}.{entry}": _array(value) for entry, value in memory.items()}
     return state
 
 
-def _restore(learner: Learner, optimizer: torch.optim.Adam, state: Mapping[str, Any]) -> list[torch.Tensor] | None:
+def _restore(learner: Learner, optimizer: Optimizers, state: Mapping[str, Any]) -> list[torch.Tensor] | None:
     """Puts a saved state back; returns the best weights so far."""
     if not state:
         return None
@@ -138,20 +174,16 @@ def _restore(learner: Learner, optimizer: torch.optim.Adam, state: Mapping[str, 
         with torch.no_grad():
             for i, tensor in enumerate(tensors):
                 tensor.copy_(torch.from_numpy(state[f"now.{i}"].copy()).view_as(tensor))
-        for i, parameter in enumerate(_parameters(optimizer)):
-            for name in ("step", "exp_avg", "exp_avg_sq"):
-                saved = torch.from_numpy(state[f"adam.{i}.{name}"].copy())
-                if name == "step":  # Adam counts on the CPU, wherever the weights are
-                    optimizer.state[parameter][name] = saved.reshape(())
+        for name, parameter, memory, entries in optimizer.memory():
+            for entry in entries:
+                saved = torch.from_numpy(state[f"{name}.{entry}"].copy())
+                if entry == "step":  # Adam counts on the CPU, wherever the weights are
+                    memory[entry] = saved.reshape(())
                 else:
-                    optimizer.state[parameter][name] = saved.reshape(parameter.shape).to(parameter.device)
+                    memory[entry] = saved.reshape(parameter.shape).to(parameter.device)
         return [torch.from_numpy(state[f"best.{i}"].copy()).view_as(t).to(t.device) for i, t in enumerate(tensors)]
     except (KeyError, RuntimeError) as error:
         raise RunError(f"the checkpoint does not fit the model ({error})") from None
-
-
-def _parameters(optimizer: torch.optim.Adam) -> list[torch.Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _array(t: torch.Tensor) -> Any:

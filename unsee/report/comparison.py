@@ -14,11 +14,13 @@ from unsee.errors import InputError, RunError, unknown
 from unsee.methods.cost import planned_cost, settings_for_queries
 from unsee.methods.forecast import forecast
 from unsee.methods.recorder import Watch
-from unsee.methods.registry import METHODS, REFERENCE
+from unsee.methods.registry import METHODS, REFERENCE, changes_for
+from unsee.report.paired import Difference, difference_over_seeds
 from unsee.report.summary import MethodSummary, summarize
 from unsee.runs.records import ResultRecord
 from unsee.runs.sweep import RunRequest, Workspace, run_all
 from unsee.settings import GOALS, Value
+from unsee.text_table import TextTable
 from unsee.types import Say
 
 
@@ -28,8 +30,30 @@ class Comparison:
 
     methods: list[MethodSummary]
     image_queries: int
+    seeds: Sequence[int] = ()
     audits: Sequence[AuditRow] = ()  # where they were asked for
     served: Sequence[ServedRow] = ()  # the same, under each rule that a provider can add
+
+    def differences(self) -> list[Difference | None]:
+        """H of each row minus that of LCS, seed by seed, in points; without LCS, that of the first row."""
+        first = next((row for row in self.methods if row.method == REFERENCE), self.methods[0])
+        return [
+            None if row is first else difference_over_seeds(first.method, *(_points(r.h_by_seed) for r in (row, first)))
+            for row in self.methods
+        ]
+
+    def by_seed(self) -> TextTable:
+        """Scores of every run, prompt alone, in points."""
+        rows = [
+            [row.method, str(seed), *(f"{100 * value:.4f}" for value in (scores.h, scores.err_for, scores.acc_mem))]
+            for row in self.methods
+            for seed, scores in zip(self.seeds, row.by_seed, strict=True)
+        ]
+        return TextTable(["method", "seed", "h", "err_for", "acc_mem"], rows)
+
+
+def _points(shares: Sequence[float]) -> list[float]:
+    return [100 * share for share in shares]
 
 
 def compare(
@@ -58,12 +82,14 @@ def compare(
             raise InputError(unknown("goal", goal, GOALS))
     forget_mask(workspace.data.class_names, forget)
     given, names = dict(settings or {}), tuple(forget)
-    reference = workspace.task(RunRequest(REFERENCE, seeds[0], names, preset, _allowed(REFERENCE, given)))
+    reference = workspace.task(RunRequest(REFERENCE, seeds[0], names, preset, given))
     queries = planned_cost(reference).image_queries
+    if alone := [method for method in methods if changes_for(method, given) != given]:
+        say(f"population={given['population']} does not reach {', '.join(alone)}: one candidate per step")
     rows: dict[str, tuple[str, list[RunRequest]]] = {}  # name of the row -> its method and runs
     for method in methods:
         for name, more in _variants(method, goals):
-            first = RunRequest(method, seeds[0], names, preset, _allowed(method, given) | more)
+            first = RunRequest(method, seeds[0], names, preset, changes_for(method, given) | more)
             equal = {**first.settings, **settings_for_queries(workspace.task(first), queries)}
             rows[name] = method, [RunRequest(method, seed, names, preset, equal) for seed in seeds]
     requests = [request for _, own in rows.values() for request in own]
@@ -79,13 +105,13 @@ def compare(
         replace(summarize(rows[name][0], [results[run] for run in runs]), method=name) for name, runs in folders.items()
     ]
     if not audited:
-        return Comparison(summaries, queries)
+        return Comparison(summaries, queries, seeds)
     audits, served = [], []
     for name, runs in folders.items():
         found = [_audit(workspace, run, say) for run in runs]
         audits.append(summarize_audits(name, [each.summary() for each in found]))
         served += summarize_served(name, found)
-    return Comparison(summaries, queries, audits, served)
+    return Comparison(summaries, queries, seeds, audits, served)
 
 
 def _variants(method: str, goals: Sequence[str]) -> list[tuple[str, dict[str, Value]]]:
@@ -106,9 +132,3 @@ def _audit(workspace: Workspace, run: Path, say: Say) -> AuditRecord:
         say(f"auditing {run.name}")
         found = audit(run, workspace.model, workspace.data)
     return found
-
-
-def _allowed(method: str, given: Mapping[str, Value]) -> dict[str, Value]:
-    """The given settings without a population, where the method has one of its own."""
-    own = "population" in METHODS[method].settings
-    return {name: value for name, value in given.items() if not (own and name == "population")}

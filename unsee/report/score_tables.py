@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 import numpy as np
 
+from unsee.methods.registry import REFERENCE
+from unsee.report.paired import difference_over_seeds
 from unsee.report.summary import MethodSummary, SeedGroup, summarize_scores, task_words
 from unsee.text_table import TextTable, percent, points
 
@@ -15,7 +17,21 @@ def scores_table(groups: Sequence[SeedGroup], title: str = "") -> TextTable:
     """H, Err_for and Acc_mem in points, prompt alone and as served, beside zero-shot and label mask."""
     pairs = [f"{score} {way}" for score in ("H", "Err_for", "Acc_mem") for way in ("prompt alone", "as served")]
     header = ("", *pairs, "rule as served", "sees of the model", "runs", "candidates", "tuning, s")
-    return TextTable(header, [_score_cells(*named) for named in _rows(groups, short=True)], title)
+    return TextTable(header, [_score_cells(*named) for named in _rows(groups, short=True)], title, _notes(groups))
+
+
+def _notes(groups: Sequence[SeedGroup]) -> list[str]:
+    """What ± means, and how each group of several seeds differs from LCS's on the same task, seed by seed."""
+    notes = ["± is the standard deviation over seeds (n − 1)"] if any(len(g.runs) > 1 for g in groups) else []
+    for group in groups:
+        first = next((g for g in groups if g.summary.method == REFERENCE and g.first.task == group.first.task), group)
+        mine, theirs = ({run.result.seed: 100 * run.result.test.h for run in g.runs} for g in (group, first))
+        shared = [seed for seed in mine if seed in theirs]
+        if first is not group and len(shared) > 1:
+            pair = ([values[seed] for seed in shared] for values in (mine, theirs))
+            apart = difference_over_seeds(first.label, *pair)
+            notes.append(f"{group.label}: H prompt alone {apart} to {apart.to}, paired over {apart.seeds} seeds, 95 %")
+    return notes
 
 
 def _rows(groups: Sequence[SeedGroup], short: bool = False) -> list[tuple[str, MethodSummary]]:
@@ -48,7 +64,7 @@ def scores_data(groups: Sequence[SeedGroup]) -> TextTable:
 
 
 def _flat(row: MethodSummary) -> dict[str, str]:
-    own = {key: str(value) for key, value in row.as_dict().items() if key != "served"}
+    own = {key: str(value) for key, value in row.as_dict().items() if key not in ("served", "by_seed")}
     served = {} if row.served is None else asdict(row.served)
     return own | {f"{key}_served": str(value) for key, value in served.items()}
 

@@ -56,10 +56,12 @@ class MethodSummary:
     err_for_std: float
     acc_mem: float
     acc_mem_std: float
-    candidates: int  # of one run
+    steps: int  # of one run
+    candidates: int
     image_queries: int
     seconds: float  # mean
     served: ServedSummary | None = None  # as served; None for methods without a prompt
+    by_seed: tuple[Scores, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -73,6 +75,7 @@ def summarize(method: str, results: Sequence[ResultRecord]) -> MethodSummary:
     return summarize_scores(
         method,
         found,
+        steps=results[0].ledger.generations,
         candidates=results[0].ledger.candidates,
         image_queries=results[0].ledger.image_queries,
         seconds=statistics.fmean(result.seconds["tuning"] for result in results),
@@ -96,6 +99,7 @@ def _mean_and_spread(found: Sequence[Scores]) -> tuple[dict[str, float], dict[st
 def summarize_scores(
     method: str,
     found: Sequence[Scores],
+    steps: int = 0,
     candidates: int = 0,
     image_queries: int = 0,
     seconds: float = 0.0,
@@ -115,10 +119,12 @@ def summarize_scores(
         err_for_std=spread["err_for"],
         acc_mem=means["acc_mem"],
         acc_mem_std=spread["acc_mem"],
+        steps=steps,
         candidates=candidates,
         image_queries=image_queries,
         seconds=seconds,
         served=served,
+        by_seed=tuple(found),
     )
 
 

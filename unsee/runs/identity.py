@@ -45,7 +45,7 @@ class RunIdentity(Record):
 
     def difference(self, other: RunIdentity) -> str | None:
         """The first thing in which another identity differs, in words; None if it does not."""
-        for name in sorted({*self.settings, *other.settings}):
+        for name in sorted({*self.settings, *other.settings}, key=lambda name: (name != "method", name)):
             mine, theirs = (one.settings.get(name, ADDED.get(name)) for one in (self, other))
             if name == "weights" and _is_hash(mine) != _is_hash(theirs):  # one is of a version that knew the path alone
                 mine, theirs = self.weights_path, other.weights_path

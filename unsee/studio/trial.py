@@ -16,7 +16,7 @@ from unsee.models.black_box import BlackBox
 from unsee.runs.prompt import Prompt, load_prompt
 from unsee.studio.shelf import Shelf
 
-PIXELS = 50_000_000  # of an image: more would fill the memory, and no model looks that closely
+TRIED_PIXELS = 50_000_000  # of an image: more would fill the memory, and no model looks that closely
 TOP_LABELS = 5
 MOST_LABELS = 1000
 
@@ -33,12 +33,12 @@ def check_image(content: bytes, name: str) -> None:
         with Image.open(io.BytesIO(content)) as image:
             width, height = image.size
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        width = height = PIXELS
+        width = height = TRIED_PIXELS
     except Exception:  # readers raise all types; `decode` says what is wrong, and knows more formats
         decode(content, name)
         return
-    if width * height > PIXELS:
-        raise ImageError(name, f"it has more than the {PIXELS // 10**6} million pixels allowed; make it smaller")
+    if width * height > TRIED_PIXELS:
+        raise ImageError(name, f"it has more than the {TRIED_PIXELS // 10**6} million pixels allowed; make it smaller")
 
 
 def with_labels(prompt: Prompt, text: str) -> Prompt:

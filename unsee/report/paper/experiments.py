@@ -10,13 +10,14 @@ from __future__ import annotations
 import statistics
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from unsee.data.class_names import FORGET_SHARE, first_share
 from unsee.errors import InputError, unknown
-from unsee.methods.registry import METHODS
+from unsee.methods.registry import REFERENCE, changes_for
+from unsee.report.paired import Difference, difference_over_seeds
 from unsee.runs.records import ResultRecord
 from unsee.runs.sweep import RunRequest
 from unsee.settings import Value
@@ -27,6 +28,7 @@ STANDS_FOR = {
     "cifar10-batch5": "cifar10",
     "cifar100-tenth": "cifar100",
 }  # other images of one of the paper's sets
+SETTINGS_OF = {"tiny30": "ImageNet30", "tiny200": "CUB-200-2011"}  # sets that the paper does not have
 COLUMN_NAMES = {
     "h": "H",
     "err_for": "Err_for",
@@ -118,6 +120,9 @@ class ResultLine:
     ours: Mapping[str, tuple[float, float]]  # nothing if it was left out
     paper: Mapping[str, Sequence[float]]
     left_out: str = ""  # why
+    by_seed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # ours, column by column
+    seed_numbers: tuple[int, ...] = ()
+    difference: Difference | None = None  # of the first column to LCS's line at this point, if there is another one
 
 
 def experiment_names() -> list[str]:
@@ -130,12 +135,6 @@ def load_experiment(name: str) -> Experiment:
     if name not in experiment_names():
         raise InputError(unknown("table or figure", name, experiment_names()))
     return parse_experiment(name, (TABLES / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def changes_for(method: str, settings: Mapping[str, Value]) -> dict[str, Value]:
-    """The settings that this method can take: one that follows a gradient, or learns nothing, has one candidate."""
-    alone = METHODS[method].settings.get("population") == 1
-    return {name: value for name, value in settings.items() if not (alone and name == "population")}
 
 
 def parse_experiment(name: str, text: str) -> Experiment:
@@ -181,12 +180,39 @@ def result_line(
     if not results:
         reason = experiment.left_out(row, {})
         return ResultLine(row.name, point.label, row.method, 0, {}, experiment.published(row, point, data), reason)
-    ours = {}
-    for column in experiment.columns:
-        values = [_value(result, column) for result in results]
-        ours[column] = (statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
-    published = experiment.published(row, point, data)
-    return ResultLine(row.name, point.label, row.method, len(results), ours, published)
+    by_seed = {column: tuple(_value(result, column) for result in results) for column in experiment.columns}
+    ours = {
+        column: (statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+        for column, values in by_seed.items()
+    }
+    return ResultLine(
+        row.name,
+        point.label,
+        row.method,
+        len(results),
+        ours,
+        experiment.published(row, point, data),
+        by_seed=by_seed,
+        seed_numbers=tuple(result.seed for result in results),
+    )
+
+
+def with_differences(lines: Sequence[ResultLine], column: str) -> tuple[ResultLine, ...]:
+    """The lines, each with its difference to the first line of LCS at the same point, over the seeds both have."""
+    firsts: dict[str, ResultLine] = {}
+    for line in lines:
+        if line.method == REFERENCE and line.ours:
+            firsts.setdefault(line.point, line)
+    found = []
+    for line in lines:
+        first = firsts.get(line.point)
+        shared = [] if first is None else [seed for seed in line.seed_numbers if seed in first.seed_numbers]
+        if first is None or first is line or not shared:
+            found.append(line)
+            continue
+        pair = [[each.by_seed[column][each.seed_numbers.index(seed)] for seed in shared] for each in (line, first)]
+        found.append(replace(line, difference=difference_over_seeds(first.row, *pair)))
+    return tuple(found)
 
 
 def _value(result: ResultRecord, column: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unsee.files import write_bytes
-from unsee.report.paper.experiments import COLUMN_NAMES, LEVEL, ResultLine
+from unsee.report.paper.experiments import COLUMN_NAMES, LEVEL, SETTINGS_OF, ResultLine
 from unsee.report.paper.reproduce import Reproduced
 from unsee.text_table import Series, TextTable, as_csv, as_latex, as_markdown
 
@@ -15,35 +15,60 @@ def heading(found: Reproduced) -> str:
     """What it is and of what: no number means anything without its model."""
     e = found.experiment
     seeds = max(line.seeds for line in found.lines)
-    tested = f"{found.data}, {found.images} test images, {seeds} seeds"
+    tested = f"{found.data}, {found.images} test images, {seeds} seed{'s' if seeds != 1 else ''}"
     changed = ", ".join(f"{name}={value}" for name, value in e.changed.items())
     ours = f"ours on {found.model}" + (f" and not at the paper's settings ({changed})" if changed else "")
+    if found.data in SETTINGS_OF:
+        return f"{e.name}: {e.title} ({SETTINGS_OF[found.data]}'s settings, other photos). {tested}; {ours}"
     return f"{e.name}: {e.title} ({e.paper}). {tested}; {ours}, the paper's on CLIP ViT-B/16"
 
 
 def tabulate(found: Reproduced) -> TextTable:
-    """Ours beside the paper's, mean ± standard deviation over seeds, in points. What was left out has no mean."""
+    """Ours beside the paper's, mean ± standard deviation over seeds, in points. What was left out has no mean.
+
+    Where there is a row of LCS, the others have their difference in H to it, seed by seed, with its 95 % interval.
+    """
     e = found.experiment
-    columns = [text for c in e.columns for text in (f"{COLUMN_NAMES[c]}, {found.model}", "paper, CLIP")]
+    both = found.data not in SETTINGS_OF
+    columns = [
+        text for c in e.columns for text in (f"{COLUMN_NAMES[c]}, {found.model}", *(["paper, CLIP"] if both else []))
+    ]
+    compared = next((line.difference.to for line in found.lines if line.difference), "")
     rows = []
     for line in found.lines:
         seen = min(line.seeds, 2)  # one seed has no spread
         pairs = [
             (
                 _spread(line.ours[c][:seen]) if c in line.ours else "–",
-                _spread(line.paper[c], 0) if c in line.paper else "–",
+                *([_spread(line.paper[c], 0) if c in line.paper else "–"] if both else []),
             )
             for c in e.columns
         ]
         name = f"{line.row} ({line.left_out})" if line.left_out else line.row
-        rows.append([name, *_points(found, [line.point]), *(text for pair in pairs for text in pair)])
-    return TextTable(["", *_points(found, [e.x]), *columns], rows, heading(found), notes(found))
+        cells = [name, *_points(found, [line.point]), *(text for pair in pairs for text in pair)]
+        rows.append(cells + ([str(line.difference or "–")] if compared else []))
+    last = [f"H − {compared}, 95 %"] if compared else []
+    return TextTable(["", *_points(found, [e.x]), *columns, *last], rows, heading(found), notes(found))
 
 
 def notes(found: Reproduced) -> list[str]:
     """What a reader must know about the table and its rows."""
     e = found.experiment
-    return [note for note in (e.note, *(f"{row.name}: {row.note}" for row in e.rows if row.note)) if note]
+    own = [note for note in (e.note, *(f"{row.name}: {row.note}" for row in e.rows if row.note)) if note]
+    fewer = sorted({line.seeds for line in found.lines if line.ours})
+    counts = [
+        f"{line.row}: {line.seeds} seed{'s' if line.seeds != 1 else ''}"
+        for line in found.lines
+        if line.ours and line.seeds < fewer[-1]
+    ]
+    spread = ["± is the standard deviation over seeds (n − 1)"] if fewer[-1:] > [1] else []
+    paired = ["differences are paired by seed; their intervals are Student's over seeds"]
+    return [
+        *own,
+        *counts,
+        *spread,
+        *(paired if any(line.difference and line.difference.seeds > 1 for line in found.lines) else []),
+    ]
 
 
 def save_all(found: Sequence[Reproduced], folder: Path) -> list[Path]:
@@ -53,12 +78,13 @@ def save_all(found: Sequence[Reproduced], folder: Path) -> list[Path]:
     for each in found:
         name = f"{each.experiment.name}-{Path(each.data).name}"
         table = tabulate(each)
-        content = {"csv": as_csv(_plain(each)), "md": as_markdown(table), "tex": as_latex(table)}
-        parts = {ending: text.encode() for ending, text in content.items()}
+        content = {".csv": _plain(each), "-seeds.csv": _by_seed(each)}
+        parts = {ending: as_csv(plain).encode() for ending, plain in content.items()}
+        parts |= {".md": as_markdown(table).encode(), ".tex": as_latex(table).encode()}
         if each.experiment.kind == "figure":
             parts |= _drawn(each)
         for ending, data in parts.items():
-            files.append(folder / f"{name}.{ending}")
+            files.append(folder / f"{name}{ending}")
             write_bytes(files[-1], data)
     return files
 
@@ -78,7 +104,7 @@ def _drawn(found: Reproduced) -> dict[str, bytes]:
             series.append(Series(name, labels, [mean for mean, _ in values], [spread for _, spread in values]))
         parts.append((f"{COLUMN_NAMES[column]} on {found.data}, {found.model}", series))
     figure = panels(parts, found.experiment.x, "percent")
-    return {"png": as_png(figure), "svg": as_svg(figure).encode()}
+    return {".png": as_png(figure), ".svg": as_svg(figure).encode()}
 
 
 def _by_row(lines: Sequence[ResultLine]) -> dict[str, list[ResultLine]]:
@@ -103,6 +129,18 @@ def _plain(found: Reproduced) -> TextTable:
         facts = [line.row, line.point, line.method, found.data, found.model, str(line.seeds)]
         rows.append([*facts, *numbers])
     return TextTable(header, rows)
+
+
+def _by_seed(found: Reproduced) -> TextTable:
+    """Every run's numbers."""
+    columns = found.experiment.columns
+    rows = [
+        [line.row, line.point, line.method, found.data, found.model, str(seed)]
+        + [f"{line.by_seed[column][i]:.4f}" for column in columns]
+        for line in found.lines
+        for i, seed in enumerate(line.seed_numbers)
+    ]
+    return TextTable(["row", "point", "method", "data", "model", "seed", *columns], rows)
 
 
 def _points(found: Reproduced, cells: list[str]) -> list[str]:

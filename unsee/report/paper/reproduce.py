@@ -7,7 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unsee.methods.forecast import forecast
-from unsee.report.paper.experiments import Experiment, ResultLine, TableRow, XPoint, requests_of, result_line
+from unsee.report.paper.experiments import (
+    Experiment,
+    ResultLine,
+    TableRow,
+    XPoint,
+    requests_of,
+    result_line,
+    with_differences,
+)
 from unsee.runs.folder import read_result
 from unsee.runs.records import ResultRecord
 from unsee.runs.sweep import RunRequest, Workspace, run_all
@@ -57,7 +65,8 @@ class PlannedExperiment:
         for row, point, requests in self.lines:
             results = [read_result(workspace.find(request)) for request in requests]
             made.append(result_line(e, row, point, data.name, results))
-        return Reproduced(e, data.name, workspace.model.card.name, len(data.test), tuple(made))
+        lines = with_differences(made, e.columns[0]) if "h" in e.columns else tuple(made)
+        return Reproduced(e, data.name, workspace.model.card.name, len(data.test), lines)
 
 
 def reproduce(
