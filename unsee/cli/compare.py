@@ -126,8 +126,8 @@ def comparison_parts(found: Comparison, title: str) -> list[Part]:
     seeds = found.methods[0].seeds
     parts: list[Part] = [
         title,
-        f"Every black-box method has {found.image_queries:,} image queries; cbbt-own and methods that see gradients or "
-        "weights follow their own schedule.",
+        f"Every black-box method has {found.image_queries:,} image queries; guided, cbbt-own and methods that see "
+        "gradients or weights follow their own schedule.",
         _methods_table(found),
     ]
     if found.audits:
