@@ -27,7 +27,8 @@ def settings_of(method, validate, seed):
     settings = {"iterations": ITERATIONS, "shots": 2, "population": population, "seed": seed, "save_weights": True}
     if "views" in own | METHODS[method].paper:
         settings |= {"preset": "paper", "batch": 7}  # 20 shots: two steps are an epoch, and a view
-    return settings if "validate" in own or population == 1 else settings | {"validate": validate}
+    fixed = "validate" in own or population == 1 or own.get("search") == "guided"
+    return settings if fixed else settings | {"validate": validate}
 
 
 def journal_of(run):
@@ -63,7 +64,8 @@ def resume(model, data, out, **longer):
 
 def stop_and_resume(model, data, out, method, settings, chance):
     """Stops a run one to three times, in ways drawn by chance, and resumes it to its end."""
-    limit = ITERATIONS * settings["population"]
+    first = 20 if method == "guided" else settings["population"]
+    limit = first + ITERATIONS * settings["population"] if method == "guided" else ITERATIONS * settings["population"]
     done = 0
     for _ in range(chance.randint(1, 3)):
         begun = (out / "config.json").exists()
@@ -71,7 +73,7 @@ def stop_and_resume(model, data, out, method, settings, chance):
         if done >= limit - 1:
             break
         if how == "kill":
-            at = chance.randint(done // settings["population"] + 1, ITERATIONS)
+            at = chance.randint(min(ITERATIONS, done // settings["population"] + 1), ITERATIONS)
             try:
                 if begun:
                     resume(model, data, out, watch=kill_at(at), budget=limit, iterations=ITERATIONS)
@@ -80,9 +82,9 @@ def stop_and_resume(model, data, out, method, settings, chance):
             except Killed:
                 half_written(out, chance)
         else:
-            least = max(done + 1, settings["population"])  # a budget is one generation at least
+            least = max(done + 1, first)  # a budget is one generation at least
             stop = chance.randint(min(least, limit - 1), limit - 1)
-            shorter = {"budget": stop} if how == "budget" else {"iterations": -(-stop // settings["population"])}
+            shorter = {"budget": stop} if how == "budget" else {"iterations": min(ITERATIONS, -(-stop // settings["population"]))}
             if begun:
                 now = {"iterations": read_config(out).settings.iterations, "budget": limit}
                 resume(model, data, out, **(now | shorter))
