@@ -256,6 +256,7 @@ def run_in_process(arguments, errors):
 
 def test_an_interrupted_run_exits_with_130_and_can_be_resumed(processes, model_folder, image_folder, tmp_path):
     arguments = ["forget", image_folder, "--model", model_folder, "--forget", "cat", "--out", tmp_path / "run"]
+    arguments += ["--image-queries", 20_000]
     errors = tmp_path / "errors.txt"
     running = processes.Process(target=run_in_process, args=([*map(str, arguments), "--no-cache"], errors))
     running.start()

@@ -84,7 +84,11 @@ def stop_and_resume(model, data, out, method, settings, chance):
         else:
             least = max(done + 1, first)  # a budget is one generation at least
             stop = chance.randint(min(least, limit - 1), limit - 1)
-            shorter = {"budget": stop} if how == "budget" else {"iterations": min(ITERATIONS, -(-stop // settings["population"]))}
+            shorter = (
+                {"budget": stop}
+                if how == "budget"
+                else {"iterations": min(ITERATIONS, -(-stop // settings["population"]))}
+            )
             if begun:
                 now = {"iterations": read_config(out).settings.iterations, "budget": limit}
                 resume(model, data, out, **(now | shorter))

@@ -110,7 +110,7 @@ def forget(
     from unsee.data.class_folders import refuse_inside
     from unsee.data.class_names import forget_mask
     from unsee.methods.forecast import forecast
-    from unsee.methods.task import make_task
+    from unsee.methods.task import check_lengths, make_task
     from unsee.models.black_box import bind
     from unsee.runs.folder import check_free
     from unsee.runs.folder_name import folder_name
@@ -141,6 +141,7 @@ def forget(
         images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)
         loaded = read_model(model, console, **where)
         task = make_task(loaded, images, wanted, method, preset, seed, settings)
+        check_lengths(task)
         check_free(out, overwrite)  # when nothing else is wrong: a typo is not hidden by a taken folder
         test = bind(loaded, images.test)  # before tuning: a bad test image shows now, not hours later
         console.say(forecast([task]).sentence(price))

@@ -134,8 +134,6 @@ def make_task(
     settings = resolve_settings(model, data, method, preset, seed, given, int(mask.sum()))
     split = few_shot_split(data.train, settings.shots, settings.seed, settings.skip_bad_images)
     task = Task(settings, model, data, mask, split)
-    if settings.search == "guided":
-        _check_first_generation(task)
     if settings.search == "guided" and not {"iterations", "budget", "image_queries"} & {
         k for k, v in given.items() if v
     }:
@@ -148,9 +146,11 @@ def make_task(
     return replace(task, settings=_settings_to_choose_by(task))
 
 
-def _check_first_generation(task: Task) -> None:
+def check_lengths(task: Task) -> None:
     """Refuses budgets that end before a guided search has begun."""
     s, images = task.settings, sum(map(len, task.split_rows))
+    if s.search != "guided" or task.inherited is not None:
+        return
     for name, given, least in (
         ("budget", s.budget, FIRST_CANDIDATES),
         ("image_queries", s.image_queries, (FIRST_CANDIDATES + 1) * images),

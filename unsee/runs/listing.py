@@ -121,12 +121,12 @@ def _last_line(journal: Path) -> JournalLine | None:
 
 
 def queries_left(last: JournalLine | None, settings: Settings) -> int | None:
-    """Of the limit; without one, at as many per candidate as so far. None if that is not known."""
-    if last is None or last.image_queries is None or not last.candidates:
+    """Of the limit; without one, at as many per generation as so far. None if that is not known."""
+    if last is None or last.image_queries is None:
         return None
     if settings.image_queries is not None:
         return max(0, settings.image_queries - last.image_queries)
-    return max(0, round(last.image_queries / last.candidates * (settings.limit - last.candidates)))
+    return max(0, round(last.image_queries / last.generation * (settings.generations - last.generation)))
 
 
 def _last_part(name: str) -> str:

@@ -21,7 +21,7 @@ from unsee.files import write_with
 from unsee.methods.fitted import Fitted, TunedContexts
 from unsee.methods.recorder import Recorder, Watch
 from unsee.methods.registry import METHODS
-from unsee.methods.task import Task
+from unsee.methods.task import Task, check_lengths
 from unsee.models.black_box import BoundImages, bind
 from unsee.runs.callbacks import Callback, follow
 from unsee.runs.extending import read_inherited
@@ -161,6 +161,7 @@ def start_run(
     say: Say | None = None,
 ) -> TunedRun:
     """A new run in this folder, completed with its scores if there are test images; without a folder, in memory."""
+    check_lengths(task)
     config = describe_run(task)
     if out is None:
         with follow(callbacks, config, watch) as ending:
