@@ -159,7 +159,7 @@ def test_damaged_embedded_files_are_one_clear_line(tmp_path):
 def test_forget_demo_works_from_any_folder_and_draws_its_picture(tmp_path, monkeypatch, capsys, cache, few_demo_photos):
     monkeypatch.chdir(tmp_path)
     assert main(["forget", "demo", "--forget", ",".join(FORGET), "--iterations", "3", "--cache-dir", str(cache)]) == 0
-    (run,) = (tmp_path / "runs").glob("demo-lcs-*-seed0")
+    (run,) = (tmp_path / "runs").glob("demo-guided-*-seed0")
     with Image.open(run / "picture.png") as picture:
         assert min(picture.size) > 300
     assert "label mask" in capsys.readouterr().out
