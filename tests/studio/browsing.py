@@ -73,12 +73,12 @@ class Served:
     def kill(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.communicate()
 
     def end(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(30)
+            self.process.communicate(timeout=30)
         for path in (self.root / ".studio" / "jobs").glob("*.json"):
             job = json.loads(path.read_text())
             if job["pid"] and not job["ended"] and Path(f"/proc/{job['pid']}").exists():

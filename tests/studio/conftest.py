@@ -56,7 +56,6 @@ def open_app(root, model=None, **options):
         root,
         open_data,
         lambda name: models.get(name) or unsee.load_model(name),
-        method="lcs",
         data_sets=[{"name": "demo", "found": True}],
         **options,
     )

@@ -230,7 +230,7 @@ def test_two_tabs_follow_a_run_that_the_command_line_started(far):
 
 
 @pytest.mark.slow
-def test_bad_files_are_answered_in_words(far, tmp_path):
+def test_bad_files_are_answered_in_words(near):
     def zipped(**files):
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -240,32 +240,32 @@ def test_bad_files_are_answered_in_words(far, tmp_path):
 
     image = io.BytesIO()
     load_demo().test.read(0).save(image, "PNG")
-    far.open("/new")
+    near.open("/new")
     bomb = zipped(**{"cat/1.png": bytes(150 * 2**20)})
     for content, words in (
         (b"no zip", "cannot be unpacked"),
         (bomb, "150 MB"),
         (zipped(**{"../x.png": b"x"}), "leads out"),
     ):
-        far.drop("#drop", "photos.zip", content, "application/zip")
-        far.wait(lambda words=words: words in far.text("#sending"), words)
-    far.drop("#drop", "notes.txt", b"hello", "text/plain")
-    far.wait(lambda: "no images in it" in far.text("#sending"), "words about a text file")
+        near.drop("#drop", "photos.zip", content, "application/zip")
+        near.wait(lambda words=words: words in near.text("#sending"), words)
+    near.drop("#drop", "notes.txt", b"hello", "text/plain")
+    near.wait(lambda: "no images in it" in near.text("#sending"), "words about a text file")
     twice = {f"{name}/{i}.png": image.getvalue() for name in ("a b", "a_b", "c") for i in range(3)}
-    far.drop("#drop", "twice.zip", zipped(**twice), "application/zip")
-    far.wait(lambda: "stands for two classes" in far.text(), "words about two folders of one name")
-    far.open("/new")
+    near.drop("#drop", "twice.zip", zipped(**twice), "application/zip")
+    near.wait(lambda: "stands for two classes" in near.text(), "words about two folders of one name")
+    near.open("/new")
     own = {f"{name}/{i}.png": image.getvalue() for name in ("<img src=x onerror=alert(1)>", "b") for i in range(3)}
-    far.drop("#drop", "own.zip", zipped(**own), "application/zip")
-    far.wait(lambda: "<img src=x" in far.text(".cards"), "a class of this name")
-    far.open("/try")
-    far.drop("#drop", "notes.txt", b"hello", "text/plain")
-    far.wait(lambda: "not an image" in far.text("#answer"), "words about a text file")
+    near.drop("#drop", "own.zip", zipped(**own), "application/zip")
+    near.wait(lambda: "<img src=x" in near.text(".cards"), "a class of this name")
+    near.open("/try")
+    near.drop("#drop", "notes.txt", b"hello", "text/plain")
+    near.wait(lambda: "not an image" in near.text("#answer"), "words about a text file")
     script = """
         const data = new DataTransfer();
         data.items.add(new File([new Uint8Array(200 * 2 ** 20)], "large.png", {type: "image/png"}));
         document.querySelector("#drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true}));
     """
-    far.driver.execute_script(script)
-    far.wait(lambda: "200 MB" in far.text("#answer"), "words about a large image")
-    assert far.complaints(STATUS) == []
+    near.driver.execute_script(script)
+    near.wait(lambda: "200 MB" in near.text("#answer"), "words about a large image")
+    assert near.complaints(STATUS) == []

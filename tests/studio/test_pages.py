@@ -78,6 +78,35 @@ def test_the_command_line_of_a_result_makes_the_same_run(page, root, made, tmp_p
     assert read_result(tmp_path / "x-again").test == read_result(made).test
 
 
+def test_a_new_run_is_a_guided_one_limited_by_image_queries(page, photos, root):
+    where = {"data": str(photos), "model": "nowhere", "forget": "dog", "image_queries": "3,000"}
+    assert '<option value="guided" selected>' in page.get("/new").text
+    assert '<option value="lcs" selected>' in page.get("/new?preset=paper").text
+    assert 'name="image_queries"' in page.get("/new").text
+    jobs = root / ".studio" / "jobs"
+    jobs.mkdir(parents=True)
+    with FolderLock(jobs):  # another server has the queue, so nothing starts here
+        started = page.post("/new", data=where).headers["location"]
+        assert 'id="answers"' in page.get(started).text, "answers have a place before the run has begun"
+    (job,) = Queue(jobs).jobs()
+    assert {"--method=guided", "--image-queries=3000"} <= set(job.arguments)
+
+
+def test_a_run_limited_by_image_queries_is_measured_by_them(page, root):
+    folder = root / "deep" / "stopped"
+    last = json.loads((folder / "journal.jsonl").read_text().splitlines()[-1])
+    for run in (folder, root / "pets"):
+        config = json.loads((run / "config.json").read_text())
+        config["settings"] |= {"iterations": 100_000, "image_queries": 4 * last["image_queries"]}
+        (run / "config.json").write_text(json.dumps(config))
+    live = page.get("/run/deep/stopped").text
+    assert '<progress max="100" value="25"' in live
+    assert f'data-value="left">{3 * last["image_queries"]:,}<' in live
+    assert 'data-value="generation">4<' in live
+    assert ">generation 4<" in page.get("/").text
+    assert f"--image-queries {8 * last['image_queries']}" in page.get("/run/pets").text
+
+
 def test_images_are_small_and_only_those_that_are_there(page):
     found = page.get("/image/pets?part=test&row=0")
     assert found.headers["content-type"] == "image/png"

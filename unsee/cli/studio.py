@@ -50,7 +50,6 @@ def studio(
         from unsee.studio.hosting import check_key, listen, make_page_server, open_studio
     except ImportError as error:
         raise MissingExtra(str(error.name or "fastapi"), "serve") from None
-    from unsee.cli.forget import forget
     from unsee.data import list_data_sets
 
     console = make_console()
@@ -75,7 +74,6 @@ def studio(
         runs,
         open_data,
         open_model,
-        method=str(next(option.default for option in forget.params if option.name == "method")),
         data_sets=list_data_sets(data_folder(data_dir)),
         options=[*(f"{name}={path}" for name, path in folders.items()), f"--device={device}"],
         key=key,

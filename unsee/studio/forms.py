@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from unsee.errors import InputError, UnseeError
-from unsee.methods.presets import PRESETS
+from unsee.methods.presets import PRESETS, default_method
 from unsee.methods.registry import METHODS
 from unsee.runs.given import stable_name
 from unsee.runs.prompt import WEIGHTS
@@ -61,7 +61,7 @@ def _new_routes(studio: Studio) -> list[Route]:
             missing=[row for row in studio.data_sets if not row["found"]],
             sent=[str(path) for path in studio.uploads.folders()],
             methods={name: method.about for name, method in METHODS.items()},
-            method=given.get("method") or studio.method,
+            method=given.get("method") or default_method(given.get("preset", ""), {}),
             presets=PRESETS,
             numbers=NUMBERS,
         )
@@ -69,7 +69,7 @@ def _new_routes(studio: Studio) -> list[Route]:
     async def start(request: Request) -> Response:
         given, ticked = await _fields(request)
         try:
-            wanted = read_wanted(given, ticked, studio.method)
+            wanted = read_wanted(given, ticked)
             taken = [job.folder for job in studio.queue.jobs() if not job.ended]
             out, arguments = await run_in_threadpool(
                 plan, studio.shelf, wanted, studio.catalogue.root, taken, studio.options
@@ -86,7 +86,7 @@ def _new_routes(studio: Studio) -> list[Route]:
             price = float(given.get("price", "").strip() or 0)
         except ValueError:
             raise InputError(f"the price is a number, not {given['price']!r}") from None
-        wanted = read_wanted(given, ticked, studio.method)
+        wanted = read_wanted(given, ticked)
         return JSONResponse(await run_in_threadpool(foresee, studio.shelf, wanted, price))
 
     def known(request: Request) -> Response:

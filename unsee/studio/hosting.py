@@ -32,7 +32,6 @@ def open_studio(
     open_data: OpenData,
     open_model: OpenModel,
     *,
-    method: str,
     data_sets: Sequence[Mapping[str, Any]] = (),
     options: Sequence[str] = (),
     key: str | None = None,
@@ -53,7 +52,6 @@ def open_studio(
         visitors=visitors,
         data_sets=data_sets,
         options=tuple(options),
-        method=method,
     )
     return make_pages(studio, form_routes(studio)), visitors
 

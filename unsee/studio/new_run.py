@@ -16,7 +16,7 @@ from unsee.data.data_set import Data
 from unsee.errors import InputError, unknown
 from unsee.files import write_bytes
 from unsee.methods.forecast import duration, forecast
-from unsee.methods.presets import PRESETS
+from unsee.methods.presets import PRESETS, default_method
 from unsee.methods.registry import METHODS
 from unsee.methods.task import make_task
 from unsee.models.black_box import bind
@@ -27,7 +27,12 @@ from unsee.studio.shelf import Shelf
 
 THUMBNAILS = 3  # per class
 KNOWN_IMAGES, MOST_PER_CLASS = 200, 20  # asked to see what a model knows: in all, and of one class
-NUMBERS = ("shots", "iterations", "budget")  # settings that may stay empty: the preset's
+NUMBERS = {  # settings that may stay empty: the default
+    "shots": "Images per class to tune on",
+    "image_queries": "At most so many image queries",
+    "iterations": "At most so many generations",
+    "budget": "At most so many candidates",
+}
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,10 @@ class WantedRun:
     settings: Mapping[str, Value] = field(default_factory=dict)  # those of NUMBERS that were given
 
 
-def read_wanted(form: Mapping[str, str], forget: Sequence[str], method: str) -> WantedRun:
-    """What the form asks for; `method` is the default."""
-    chosen, preset = form.get("method") or method, form.get("preset") or PRESETS[0]
+def read_wanted(form: Mapping[str, str], forget: Sequence[str]) -> WantedRun:
+    """What the form asks for; without a method, the one that `unsee forget` takes."""
+    preset = form.get("preset") or PRESETS[0]
+    chosen = form.get("method") or default_method(preset, {})
     if chosen not in METHODS:
         raise InputError(unknown("method", chosen, METHODS))
     if preset not in PRESETS:
@@ -124,7 +130,7 @@ def plan(
     names = [each for each, is_gone in zip(data.class_names, gone, strict=True) if is_gone]
     arguments = ["forget", wanted.data, *_forget_options(names, root), f"--model={wanted.model}"]
     arguments += [f"--method={wanted.method}", f"--preset={wanted.preset}", f"--seed={wanted.seed}"]
-    arguments += [f"--{name}={value}" for name, value in wanted.settings.items()]
+    arguments += [f"--{name.replace('_', '-')}={value}" for name, value in wanted.settings.items()]
     return out, [*arguments, f"--out={out}", *options]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from unsee.answers.metrics import harmonic_mean
 from unsee.answers.rules import confidence_text
 from unsee.data.class_names import listed
+from unsee.methods.registry import METHODS
 from unsee.runs.folder import PICK, read_answers
 from unsee.runs.records import ConfigRecord, PickRecord, ResultRecord, read_record
 from unsee.runs.stored import StoredRun
@@ -203,6 +204,15 @@ def command_line(config: ConfigRecord, folder: Path) -> str:
         if name not in ("method", "preset", "seed") and value != FIELDS[name].default:
             words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
     return shlex.join([*words, "--out", f"{folder}-again"])
+
+
+def resume_line(config: ConfigRecord, folder: Path) -> str:
+    """A command that continues the run to twice its limit; "" for a method that cannot be continued."""
+    s, method = config.settings, METHODS[config.settings.method]
+    if method.untuned or method.planned_steps:
+        return ""
+    name = next((name for name in ("image_queries", "budget") if getattr(s, name) is not None), "iterations")
+    return shlex.join(["unsee", "resume", str(folder), f"--{name.replace('_', '-')}", str(2 * getattr(s, name))])
 
 
 def class_shares(run: StoredRun) -> TextTable:

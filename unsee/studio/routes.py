@@ -60,7 +60,6 @@ class Studio:
     visitors: Pass
     data_sets: Sequence[Mapping[str, Any]]  # known by name: `name`, `found`
     options: tuple[str, ...]  # of `unsee` for every run that is started, such as --data-dir
-    method: str  # the default one
 
     def __post_init__(self) -> None:
         self._read: Kept[StoredRun] = Kept(8)
@@ -222,6 +221,7 @@ def _run_routes(studio: Studio) -> list[Route]:
                 "picks": results.picks(folder),
                 "has_prompt": (folder / WEIGHTS).is_file(),
                 "command": results.command_line(found.config, folder),
+                "resume": results.resume_line(found.config, folder),
             }
         return pages.show("images.html" if part else "result.html", **content)
 

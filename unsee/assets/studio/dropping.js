@@ -17,7 +17,7 @@ export function droppable(place, take) {
 
 // Files of a drop with their paths, folders included.
 export async function walk(transfer) {
-  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  const dropped = [...transfer.items].map((item) => [item.webkitGetAsEntry?.(), item.getAsFile()]);
   const found = [];
   const visit = async (entry) => {
     if (entry.isFile) {
@@ -31,6 +31,9 @@ export async function walk(transfer) {
       for (const each of some) await visit(each);
     }
   };
-  for (const entry of entries) await visit(entry);
+  for (const [entry, file] of dropped) {
+    if (entry) await visit(entry);
+    else if (file) found.push({ file, path: file.name });  // not every file has an entry
+  }
   return found;
 }
