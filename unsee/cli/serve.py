@@ -44,8 +44,8 @@ from unsee.errors import InputError, MissingExtra
     envvar="UNSEE_STATE",
     show_envvar=True,
     show_default="the user's state folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for clients' spending, image features and prompts.",
+    metavar="WHERE",
+    help="Folder for clients' spending, image features and prompts; or postgresql://…, for several servers.",
 )
 @click.option("--queue", default=512, type=click.IntRange(1), help="How many requests may wait.")
 @click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Seconds until a request is given up.")
@@ -61,7 +61,7 @@ def serve(
     no_keys: bool,
     answers: str,
     card: str,
-    state: Path | None,
+    state: str | None,
     queue: int,
     timeout: float,
     max_body: int,
@@ -86,9 +86,10 @@ def serve(
         raise InputError(f"{model} is served already; serve a model of this machine")
     found = None if keys is None else read_keys(keys)
     try:
+        from unsee.serve.databases import is_database
+        from unsee.serve.disclosure import Disclosure
         from unsee.serve.limits import Limits
         from unsee.serve.server import listen, make_server
-        from unsee.serve.service import Disclosure
     except ImportError as error:
         raise MissingExtra(str(error.name or "fastapi"), "serve") from None
     from unsee.models.local import LocalModel
@@ -105,7 +106,7 @@ def serve(
     limits = Limits(queue=queue, seconds=timeout, body_bytes=max_body * 2**20)
     server = make_server(
         loaded,
-        state_folder(state),
+        state if state and is_database(state) else state_folder(Path(state) if state else None),
         host=host,
         port=port,
         keys=found,

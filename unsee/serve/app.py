@@ -8,7 +8,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -21,6 +21,7 @@ from unsee.models.remote.wire import IDEMPOTENCY_KEY, SHA256, image_digest
 from unsee.serve import schema
 from unsee.serve.accounts import ResponseBody
 from unsee.serve.guard import App, Guard
+from unsee.serve.health import Health
 from unsee.serve.keys import Client, Keys
 from unsee.serve.limits import TOKEN, Refused, check_prompt_name
 from unsee.serve.meters import Meters
@@ -28,7 +29,6 @@ from unsee.serve.service import Service
 from unsee.versions import version
 
 M = TypeVar("M", bound=BaseModel)
-EXPIRE_EVERY = 600.0  # seconds
 EXAMPLE_CARD = {"name": "mini", "width": 128, "token_limit": 32, "answers": "all"}
 LABELS = [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]
 CLASSIFY = {"inputs": schema.PIXEL, "parameters": {"candidate_labels": ["cat", "dog"]}}
@@ -36,19 +36,16 @@ CLASSIFY = {"inputs": schema.PIXEL, "parameters": {"candidate_labels": ["cat", "
 
 def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) -> App:
     """The service as an ASGI application; without keys, anyone may ask."""
-    seen = meters or Meters()
+    seen, health = meters or Meters(), Health(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await service.accounts.open()
-        cleaner = asyncio.create_task(_expire(service))
-        app.state.ready = True
-        yield
-        app.state.ready = False
-        cleaner.cancel()
-        with suppress(asyncio.CancelledError):
-            await cleaner
-        await service.close()
+        health.start()
+        try:
+            yield
+            await health.stop()
+        finally:
+            await service.close()
 
     api = FastAPI(
         title="unsee",
@@ -62,12 +59,12 @@ def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) 
     _add_model_routes(api, service)
     _add_image_routes(api, service)
     _add_prompt_routes(api, service)
-    _add_health_routes(api, service, seen)
+    _add_health_routes(api, health, seen)
     api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(Refused, _refuse)
     api.add_exception_handler(Exception, _refuse)
     seen.watch_queue(service.queue)
-    return Guard(api, keys, service.accounts, service.limits, seen.request)
+    return Guard(api, keys, service.accounts, service.limits, service.memory, seen.request)
 
 
 def _add_model_routes(api: FastAPI, service: Service) -> None:
@@ -77,7 +74,7 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
 
     @api.get("/v1/usage", responses=schema.json_response({"spent": {}, "limits": {}}), summary="What you have spent")
     async def usage(request: Request) -> Response:
-        return _json(service.accounts.usage(_client(request)))
+        return _json(await service.accounts.usage(_client(request)))
 
     @api.post(
         "/v1/confidences",
@@ -95,7 +92,7 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         summary="Zero-shot image classification, in the form of Hugging Face's task",
     )
     async def classify(request: Request) -> Response:
-        asked = _parse(schema.ClassifyRequest, await request.body())
+        asked = _parse(schema.ClassifyRequest, await request.body(), service.limits.values)
         try:
             image = base64.b64decode(asked.inputs, validate=True)
         except (binascii.Error, ValueError):
@@ -119,7 +116,7 @@ def _add_image_routes(api: FastAPI, service: Service) -> None:
     async def images(request: Request) -> Response:
         client = _client(request)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "multipart/form-data":
-            listed = _parse(schema.ImageList, await request.body())
+            listed = _parse(schema.ImageList, await request.body(), service.limits.values)
             kept = await service.keep_set(client, listed.images)
             if "missing" in kept:
                 error = Refused(404, "images", "not all of these images are stored").as_dict()
@@ -173,15 +170,14 @@ def _add_prompt_routes(api: FastAPI, service: Service) -> None:
         return Response(status_code=204)
 
 
-def _add_health_routes(api: FastAPI, service: Service, meters: Meters) -> None:
+def _add_health_routes(api: FastAPI, health: Health, meters: Meters) -> None:
     @api.get("/healthz", responses=schema.json_response({"alive": True}), summary="Does the process answer?")
-    async def health(request: Request) -> Response:
+    async def alive(request: Request) -> Response:
         return _json({"alive": True})
 
     @api.get("/readyz", responses=schema.json_response({"ready": True}), summary="Would a request be taken now?")
     async def ready(request: Request) -> Response:
-        if not request.app.state.ready or len(service.queue) >= service.limits.queue:
-            raise Refused(503, "queue", "not ready", retry_after=1)
+        health.check()
         return _json({"ready": True})
 
     @api.get("/metrics", summary="For Prometheus", responses=schema.RESPONSES)
@@ -201,7 +197,9 @@ def _key(request: Request) -> str | None:
     return key
 
 
-def _parse(model: type[M], body: bytes) -> M:
+def _parse(model: type[M], body: bytes, values: int) -> M:
+    if sum(body.count(sign) for sign in (b",", b"[", b"{")) > values:  # reading millions of them takes seconds
+        raise Refused(422, "body", f"holds more than the {values} values allowed")
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -225,7 +223,7 @@ async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
 
 
 def _answer(answer: ResponseBody) -> Response:
-    digest = hashlib.sha256(answer.content).hexdigest()
+    digest = answer.digest or hashlib.sha256(answer.content).hexdigest()
     return Response(answer.content, media_type=answer.media, headers={SHA256: digest})
 
 
@@ -247,9 +245,3 @@ async def _http_error(request: Request, error: Exception) -> Response:
     message = str(error.detail)[:200] if isinstance(error, HTTPException) else "cannot be read"
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     return JSONResponse(Refused(status, field, message).as_dict(), status_code=status, headers=headers)
-
-
-async def _expire(service: Service) -> None:
-    while True:
-        await asyncio.sleep(EXPIRE_EVERY)
-        await service.accounts.expire()

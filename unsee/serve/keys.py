@@ -31,6 +31,7 @@ class Client:
     name: str
     candidates: int | None = None
     image_queries: int | None = None
+    tokens: int | None = None  # text tokens computed: for every candidate those of all names and their contexts
     rate: float = RATE  # requests a second; twice as many at once
     stored_bytes: int = STORED_BYTES  # of image features, prompts and answers not yet acknowledged
 
@@ -39,6 +40,7 @@ ANYONE = Client("anyone", rate=1e6)  # where there are no keys
 _TYPES: dict[str, tuple[type, ...]] = {
     "candidates": (int,),
     "image_queries": (int,),
+    "tokens": (int,),
     "rate": (int, float),
     "stored_bytes": (int,),
 }

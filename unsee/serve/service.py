@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import re
+import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from unsee.answers.rules import serve
 from unsee.data.images import in_batches
-from unsee.errors import InputError
 from unsee.models.local import LocalModel
 from unsee.models.remote.wire import (
-    CONFIDENCES,
     CONTEXTS,
-    LOGS,
     MEDIA,
-    TOP,
     Message,
     WireError,
     pack,
@@ -35,8 +28,9 @@ from unsee.models.remote.wire import (
 )
 from unsee.runs.prompt import TEMPLATE
 from unsee.runs.records import PromptCard
-from unsee.serve.accounts import Accounts, ResponseBody
-from unsee.serve.engine import KEPT_BYTES, ClassList, Engine, Glance, Question, Recent
+from unsee.serve.accounts import Accounts, Bill, ResponseBody
+from unsee.serve.disclosure import Disclosure
+from unsee.serve.engine import IMAGE_TOKENS, KEPT_BYTES, ClassList, Glance, Question, Recent
 from unsee.serve.keys import Client
 from unsee.serve.ledger import Price, ServiceLedger, StoredPrompt
 from unsee.serve.limits import (
@@ -47,52 +41,16 @@ from unsee.serve.limits import (
     check_contexts,
     check_image_digest,
     check_template,
-    decode_image,
     read_list,
 )
-from unsee.serve.merging import ModelQueue
+from unsee.serve.merging import Asker
+from unsee.serve.shares import Shares
+from unsee.serve.steps import Steps
 from unsee.settings import SERVED_AS
 from unsee.types import Floats
 
 T = TypeVar("T")
-DECODERS = 2  # threads that decode images and write messages, beside the model's own
-INLINE = 2**20  # bytes of an answer that is written where it is; a thread would take longer
-LARGEST = 64  # candidates or images of one merged forward
-
-
-@dataclass(frozen=True)
-class Disclosure:
-    """What leaves the service: how many classes of each answer, their confidences or not, token statistics or not."""
-
-    top: int | None = None  # None: all classes
-    confidences: bool = True
-    token_statistics: bool = True
-
-    @classmethod
-    def parse(cls, answers: str, card: str) -> Disclosure:
-        """From `--answers all`, `top-K` or `label`, and `--card full` or `none`."""
-        statistics = card == "full"
-        if answers in ("all", "label"):
-            return cls(1 if answers == "label" else None, answers == "all", statistics)
-        found = re.fullmatch(r"top-([1-9][0-9]{0,5})", answers)
-        if found is None:
-            raise InputError(f"--answers is all, label, or top-K such as top-5, not {answers!r}")
-        return cls(int(found[1]), True, statistics)
-
-    @property
-    def answers(self) -> str:
-        """As `--answers` has it."""
-        return "all" if self.top is None else f"top-{self.top}" if self.confidences else "label"
-
-    def arrays(self, logs: Floats, form: str) -> dict[str, NDArray[Any]]:
-        """The arrays that are sent for these logs of confidences (b, n, C)."""
-        if self.top is None:
-            return {LOGS: logs} if form == "logs" else {CONFIDENCES: np.exp(logs)}
-        order = np.argsort(-logs, axis=-1, kind="stable")[..., : self.top].astype(np.int32)
-        found: dict[str, NDArray[Any]] = {TOP: order}
-        if self.confidences:
-            found[CONFIDENCES] = np.exp(np.take_along_axis(logs, order, axis=-1))
-        return found
+INLINE = 2**18  # bytes of a message that is read or written where it is; a thread would take longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,20 +81,23 @@ class Service:
     limits: Limits = field(default_factory=Limits)
     disclosure: Disclosure = field(default_factory=Disclosure)
     watch_merged: Callable[[int], None] = lambda merged: None
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))  # for what this server alone has to know
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.model)
-        self.queue = ModelQueue(self.limits.queue, LARGEST, self.watch_merged)
+        self.steps = Steps(self.model, self.limits, self.folder, self.watch_merged)
+        self.queue = self.steps.queue
         self.accounts = Accounts(self.ledger, self.limits.seconds)
-        self._pool = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
+        self.memory = Shares(max(self.limits.memory, 4 * self.limits.body_bytes), "bytes in flight")
         self._sets: Recent[Floats] = Recent(KEPT_BYTES)
+        self.ledger.count_deaths(self.steps.marks.left)
 
     async def close(self) -> None:
-        """Finishes what is being answered."""
-        await self.accounts.finish()
-        await self.queue.close()
-        await self.accounts.close()
-        self._pool.shutdown()
+        """Finishes what is being answered; ends in any case."""
+        try:
+            await self.accounts.finish()
+            await self.steps.close(self.limits.seconds)
+        finally:
+            await self.accounts.close(1.0)
 
     def card(self) -> dict[str, object]:
         """What a client may know of the model."""
@@ -161,10 +122,14 @@ class Service:
         if missing:
             return {"missing": missing}
         name = set_digest(checked)
+
+        async def work(reserved: str) -> list[str]:
+            put = partial(self.ledger.put_set, reserved, client.name, self._encoder, name, checked)
+            return await self.accounts.disk(put)
+
         if await self._features(client, name) is None:
-            self.accounts.store(client, 32 * len(checked))
-            await self.accounts.disk(lambda: self.ledger.put_set(client.name, name, checked))
-        return {"images": name, "count": len(checked)}
+            missing = await self.accounts.reserved(client, Bill(Price(), 32 * len(checked)), (), work)
+        return {"missing": missing} if missing else {"images": name, "count": len(checked)}
 
     async def keep_images(self, client: Client, files: Sequence[tuple[str, bytes]], as_set: bool) -> dict[str, object]:
         """Stores and encodes image files by (digest, content), those that are not here yet; as a set, if wanted."""
@@ -172,18 +137,27 @@ class Service:
         missing = set(await self.accounts.disk(lambda: self.ledger.missing(client.name, self._encoder, digests)))
         new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest in missing}  # each once
         rows = sorted(new.values())
-        for batch in in_batches(
-            len(rows), LARGEST
-        ):  # stored one by one: an upload that is cut short was not for nothing
-            part = await asyncio.gather(*(self._prepare(files[rows[i]][1], f"images[{rows[i]}]") for i in batch))
-            features = await self.queue.ask(self._encode, "images", part, len(part))
-            self.accounts.store(client, features.nbytes)
-            entries = [(digests[rows[i]], feature) for i, feature in zip(batch, features, strict=True)]
-            await self.accounts.disk(partial(self.ledger.put_images, client.name, self._encoder, entries))
+        for batch in in_batches(len(rows), self.model.encoder.batch):  # an upload that is cut short was not for nothing
+            await self._keep_some(client, [(f"images[{rows[i]}]", *files[rows[i]]) for i in batch])
         kept: dict[str, object] = {"count": len(files)}
         if as_set:
             kept = await self.keep_set(client, digests)
         return kept | {"encoded": len(rows), "known": len(files) - len(rows)}
+
+    async def _keep_some(self, client: Client, files: Sequence[tuple[str, str, bytes]]) -> None:
+        """Encodes and keeps some images by (field, digest, content); charged and counted before others are decoded."""
+        hashes = [bytes.fromhex(digest) for _, digest, _ in files]
+        price, asker = Price(tokens=IMAGE_TOKENS * len(files)), Asker(client.name)
+        bill = Bill(price, 4 * self.steps.engine.width * len(files))
+
+        async def work(reserved: str) -> None:
+            images = [self.steps.decoder(content, field) for field, _, content in files]
+            features = await self.steps.encode(asker, images, hashes, bill)
+            entries = [(digest, row) for (_, digest, _), row in zip(files, features, strict=True)]
+            put = partial(self.ledger.put_images, reserved, client.name, self._encoder, entries, price)
+            await self.accounts.disk(put)
+
+        await self.accounts.reserved(client, bill, hashes, work)
 
     async def count_images(self, client: Client, name: str) -> int:
         """How many images a set holds; 404 if the client has no such set."""
@@ -194,14 +168,11 @@ class Service:
         if not await self.accounts.disk(lambda: self.ledger.delete_set(client.name, name)):
             raise Refused(404, "images", "there is no such set of images")
         self._sets.drop((client.name, name))
-        await self.accounts.recount_stored()
 
     async def confidences(self, client: Client, body: bytes, key: str | None) -> ResponseBody:
         """Confidences for the contexts, or the template, in a message."""
-        try:
-            message = unpack(body)
-        except WireError as error:
-            raise Refused(422, "body", str(error)) from None
+        asker = Asker(client.name)
+        message, contexts, asker.about = await self._beside_if_large(asker, len(body), partial(self._read, body))
         facts = message.facts
         form = facts.get("form", "confidences")
         if form not in ("confidences", "logs") or (form == "logs" and self.disclosure.top is not None):
@@ -210,18 +181,20 @@ class Service:
         features = await self._known_features(client, facts.get("images", ""))
         if CONTEXTS not in message.arrays and "template" not in facts:
             raise Refused(422, "contexts", "neither contexts nor a template are given")
-        contexts = self._contexts(message) if CONTEXTS in message.arrays else None
         question = Question(classes, contexts, features)
-        answer_size(question.size, len(features), classes.names, self.limits)
+        size = answer_size(question.size, len(features), classes.names, self.limits)
+        tokens = await self.steps.count(asker, classes, 0 if contexts is None else contexts.shape[1])
+        if question.size * sum(tokens) > self.limits.tokens:
+            asked = f"{question.size} candidates of {sum(tokens)} tokens"
+            raise Refused(422, "contexts", f"{asked} are more than the {self.limits.tokens} tokens of one request")
+        bill = Bill(Price(question.size, question.size * len(features), question.size * sum(tokens)), size + 4096)
 
         async def work() -> ResponseBody:
-            logs = await self._ask(self.engine.answer, question.merges_with, question, question.size)
-            if logs.nbytes <= INLINE:
-                return self._answer(logs, form)
-            return await self._in_pool(lambda: self._answer(logs, form))
+            with self.memory.hold(client.name, 2 * size + (0 if contexts is None else contexts.nbytes)):
+                logs = await self.steps.logs(asker, question, tokens, bill)
+                return await self._beside_if_large(asker, logs.nbytes, partial(self._answer, logs, form))
 
-        price = Price(question.size, question.size * len(features))
-        return await self.accounts.answer_once(client, key, message.digest(), price, work)
+        return await self.accounts.answer_once(client, key, asker.about, bill, work)
 
     async def classify(
         self,
@@ -235,13 +208,18 @@ class Service:
         """Labels with their scores for one image, highest first, as JSON."""
         question = hashlib.sha256(json.dumps([labels, template, prompt]).encode() + b"\0" + image).digest()
         under = await self._under(client, labels, template, prompt)
+        asker, hashed = Asker(client.name, question), hashlib.sha256(image).digest()
+        tokens = await self.steps.count(asker, under.classes, 0 if under.contexts is None else len(under.contexts))
+        glance = Glance(None, under.classes, under.contexts, under.identity, about=hashed)
+        bill = Bill(Price(0, 1, IMAGE_TOKENS + sum(tokens)), 2 * sum(len(name) + 40 for name in under.classes.names))
 
         async def work() -> ResponseBody:
-            glance = Glance(await self._prepare(image, "inputs"), under.classes, under.contexts, under.identity)
-            found = await self._ask(self.engine.classify, "classify", glance)
+            with self.memory.hold(client.name, len(image)):
+                found = await self.steps.classify(asker, self.steps.decoder(image, "inputs"), glance, tokens, bill)
+            bill.price = bill.used  # names that are known cost nothing
             return self._labels(under.classes.names, under.served(found, image))
 
-        return await self.accounts.answer_once(client, key, question, Price(image_queries=1), work)
+        return await self.accounts.answer_once(client, key, question, bill, work, (hashed,))
 
     async def deploy(self, client: Client, name: str, body: bytes) -> PromptCard:
         """Keeps a prompt under this name."""
@@ -264,11 +242,18 @@ class Service:
             raise Refused(422, "card", f"serve must be one of {', '.join(SERVED_AS)}")
         contexts = check_contexts(message.arrays.get(CONTEXTS), self.model.card, self.limits, dims=2)
         classes = ClassList(names, card.applies_to, card.template if card.applies_to else "")
-        await self._ask(self._check, "check", (classes, len(contexts)))
         stored = StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts}))
-        self.accounts.store(client, len(stored.card) + len(stored.contexts))
-        await self.accounts.disk(lambda: self.ledger.put_prompt(client.name, name, stored))
-        await self.accounts.recount_stored()
+        if await self.accounts.disk(lambda: self.ledger.prompt(client.name, name)) == stored:
+            return card
+        asker = Asker(client.name, message.digest())
+        tokens = await self.steps.count(asker, classes, len(contexts))
+        bill = Bill(Price(candidates=1, tokens=sum(tokens)), stored.size)  # a prompt to be tried on any image
+
+        async def work(reserved: str) -> None:
+            await self.steps.check(asker, classes, tokens, len(contexts), bill)
+            await self.accounts.disk(partial(self.ledger.put_prompt, reserved, client.name, name, stored, bill.price))
+
+        await self.accounts.reserved(client, bill, (asker.about,), work)
         return card
 
     async def prompt(self, client: Client, name: str) -> tuple[PromptCard, bytes]:
@@ -285,7 +270,6 @@ class Service:
     async def withdraw(self, client: Client, name: str) -> None:
         if not await self.accounts.disk(lambda: self.ledger.delete_prompt(client.name, name)):
             raise Refused(404, "name", "there is no such prompt")
-        await self.accounts.recount_stored()
 
     @property
     def _encoder(self) -> str:
@@ -303,8 +287,15 @@ class Service:
             raise Refused(422, "template", "is needed for the names that contexts do not apply to")
         return ClassList(names, chosen, template)
 
-    def _contexts(self, message: Message) -> Floats:
-        return check_contexts(message.arrays[CONTEXTS], self.model.card, self.limits)
+    def _read(self, body: bytes) -> tuple[Message, Floats | None, bytes]:
+        """A message with its contexts, checked, and its hash."""
+        try:
+            message = unpack(body)
+        except WireError as error:
+            raise Refused(422, "body", str(error)) from None
+        given = message.arrays.get(CONTEXTS)
+        contexts = None if given is None else check_contexts(given, self.model.card, self.limits)
+        return message, contexts, message.digest()
 
     async def _under(
         self, client: Client, labels: Sequence[str] | None, template: str | None, prompt: str | None
@@ -338,35 +329,11 @@ class Service:
     def _answer(self, logs: Floats, form: str) -> ResponseBody:
         if not np.isfinite(logs).all():
             raise Refused(422, "contexts", "the model has no finite answer to these contexts")
-        return ResponseBody(pack(self.disclosure.arrays(logs, form)), MEDIA)
+        content = pack(self.disclosure.arrays(logs, form))
+        return ResponseBody(content, MEDIA, hashlib.sha256(content).hexdigest())
 
-    async def _ask(self, forward: Callable[[Sequence[Any]], Sequence[Any]], kind: Any, item: Any, size: int = 1) -> Any:
-        try:
-            return await self.queue.ask(forward, kind, item, size)
-        except InputError as error:  # names that are too long for the model, or leave no room for the contexts
-            raise Refused(422, "class_names", str(error)) from None
-
-    def _encode(self, parts: Sequence[Sequence[Any]]) -> list[Floats]:
-        features = self.engine.encode([image for part in parts for image in part])
-        return list(np.split(features, np.cumsum([len(part) for part in parts])[:-1]))
-
-    def _check(self, given: Sequence[tuple[ClassList, int]]) -> list[None]:
-        for classes, contexts in given:
-            self.engine.check(classes, contexts)
-        return [None] * len(given)
-
-    async def _prepare(self, content: bytes, field: str) -> Any:
-        def prepare() -> Any:
-            image = decode_image(content, self.limits, field)
-            try:
-                return self.model.encoder.prepare(image)
-            except Exception:  # rare modes that Pillow cannot turn into RGB
-                raise Refused(422, field, f"an image of mode {image.mode} cannot be turned into RGB") from None
-
-        return await self._in_pool(prepare)
-
-    async def _in_pool(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def _beside_if_large(self, asker: Asker, size: int, work: Callable[[], T]) -> T:
+        return work() if size <= INLINE else await self.steps.beside(asker, work)
 
     async def _known_features(self, client: Client, name: str) -> Floats:
         found = await self._features(client, check_image_digest(name, "images"))
@@ -376,6 +343,9 @@ class Service:
 
     async def _features(self, client: Client, name: str) -> Floats | None:
         found = self._sets.get((client.name, name))
+        if found is not None and self.ledger.shared:  # another server may have deleted it
+            there = await self.accounts.disk(lambda: self.ledger.has_set(client.name, name))
+            found = found if there else None
         if found is None:
             found = await self.accounts.disk(lambda: self.ledger.features(client.name, self._encoder, name))
             if found is not None:
@@ -385,11 +355,12 @@ class Service:
 
 def open_service(
     model: LocalModel,
-    state: Path,
+    state: Path | str,
     limits: Limits | None = None,
     disclosure: Disclosure | None = None,
     watch_merged: Callable[[int], None] = lambda merged: None,
 ) -> Service:
-    """The service of a model, with its memory in this folder."""
+    """The service of a model, with its memory in this folder or in a PostgreSQL database."""
     ledger = ServiceLedger(state)
-    return Service(model, ledger, limits or Limits(), disclosure or Disclosure(), watch_merged)
+    folder = Path(tempfile.gettempdir()) / "unsee-serve" if ledger.shared else Path(state)
+    return Service(model, ledger, limits or Limits(), disclosure or Disclosure(), watch_merged, folder)

@@ -28,6 +28,7 @@ from unsee.models.remote.wire import (
     CONTEXTS,
     LOGS,
     MEDIA,
+    NEXT_TURN,
     TOP,
     Message,
     WireError,
@@ -123,11 +124,9 @@ class RemoteModel:
         acknowledged is new, under the next key.
         """
         name, body = question.digest().hex()[:40], pack(question.arrays, question.facts)
-        for turn in range(1_000_000):
-            key = f"{name}.{turn}"
-            reply = self.connection.send("POST", "/v1/confidences", body, MEDIA, key, accept=(409,))
-            if reply.status != 409:
-                break
+        key = f"{name}.0"
+        while (reply := self.connection.send("POST", "/v1/confidences", body, MEDIA, key, accept=(409,))).status == 409:
+            key = f"{name}.{_next_turn(reply.json(), self.connection.url)}"
         try:
             message = unpack(reply.content)
         except WireError as error:
@@ -184,7 +183,9 @@ class RemoteBound:
         """How many candidates one request takes, by the server's limits."""
         limits, size = self._model.limits, 4 * self._count * len(self._names)
         width = 4 * self._model.card.width * self._model.card.token_limit
-        return max(1, min(limits["candidates"], limits["answer_bytes"] // size, limits["body_bytes"] // (2 * width)))
+        tokens = limits.get("tokens", 2**62) // (self._model.card.token_limit * len(self._names))
+        most = (limits["candidates"], limits["answer_bytes"] // size, limits["body_bytes"] // (2 * width), tokens)
+        return max(1, min(most))
 
     def _logs(self, contexts: Floats) -> Floats:
         question = Message({CONTEXTS: contexts}, self._facts | self._form)
@@ -260,6 +261,14 @@ def fill_up(top: Any, confidences: Any, shape: tuple[int, int, int]) -> Floats |
     found: Floats = np.broadcast_to(rest, shape).astype(np.float32)
     np.put_along_axis(found, top.astype(np.int64), known, axis=-1)
     return found
+
+
+def _next_turn(refusal: Any, url: str) -> int:
+    """Under which turn to ask again what was asked and acknowledged before."""
+    try:
+        return int(refusal["error"][NEXT_TURN])
+    except (KeyError, TypeError, ValueError):
+        raise ModelError(f"{url} does not say under which key to ask again; is it a newer unsee serve?") from None
 
 
 def _read_card(published: Any, url: str) -> Card:
