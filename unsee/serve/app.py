@@ -64,6 +64,7 @@ def make_app(service: Service, keys: Keys | None, meters: Meters | None = None) 
     api.add_exception_handler(Refused, _refuse)
     api.add_exception_handler(Exception, _refuse)
     seen.watch_queue(service.queue)
+    api.state.service = service
     return Guard(api, keys, service.accounts, service.limits, service.memory, seen.request)
 
 

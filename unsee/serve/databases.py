@@ -175,7 +175,10 @@ class PostgresDatabase:
         """The connection; 503 if it fails, and whoever asks again under the same key is not charged twice."""
         try:
             if self._db is None or self._db.closed:
-                self._db = self._psycopg.connect(self._address, autocommit=True, connect_timeout=REACH_SECONDS)
+                # Not prepared: a plan for any values would look at all images of a client for each list of hashes.
+                self._db = self._psycopg.connect(
+                    self._address, autocommit=True, connect_timeout=REACH_SECONDS, prepare_threshold=None
+                )
             yield self._db
         except self._psycopg.OperationalError as error:
             if self._db is not None:

@@ -209,16 +209,16 @@ class ServiceLedger:
         """Keeps features by image, and charges for them in place of the reservation."""
         with self._db.transaction():
             self._account(owner)
-            there = {bytes.fromhex(digest) for digest, _ in rows} - {
-                bytes.fromhex(digest) for digest in self.missing(owner, encoder, [digest for digest, _ in rows])
-            }
-            new = [(bytes.fromhex(digest), row) for digest, row in rows if bytes.fromhex(digest) not in there]
-            # A set may hold an image whose features are those of another encoder.
-            uses = "(SELECT coalesce(max(uses), 0) FROM features AS f WHERE f.owner = ? AND f.digest = ?)"
-            statement = f"INSERT INTO features VALUES (?, ?, ?, ?, {uses}, ?) ON CONFLICT DO NOTHING"
+            missing = set(self.missing(owner, encoder, [digest for digest, _ in rows]))
+            new = [(bytes.fromhex(digest), row) for digest, row in rows if digest in missing]
+            uses: dict[bytes, int] = {}  # a set may hold an image whose features are those of another encoder
+            for some in _some([digest for digest, _ in new]):
+                marks = ",".join("?" * len(some))
+                query = f"SELECT digest, uses FROM features WHERE owner = ? AND digest IN ({marks})"
+                uses |= {bytes(digest): count for digest, count in self._db.run(query, (owner, *some))}
             now = time.time()
-            values = [(owner, digest, encoder, row.tobytes(), owner, digest, now) for digest, row in new]
-            self._db.many(statement, values)
+            values = [(owner, digest, encoder, row.tobytes(), uses.get(digest, 0), now) for digest, row in new]
+            self._db.many("INSERT INTO features VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
             self._charge(reserved, owner, price, sum(row.nbytes for _, row in new))
 
     def put_set(self, reserved: str, owner: str, encoder: str, name: str, digests: Sequence[str]) -> list[str]:
