@@ -359,16 +359,19 @@ def test_deploying_a_prompt_costs_a_candidate_so_that_the_budget_cannot_be_bypas
     assert spent(alice)["candidates"] == 2
 
 
-def test_a_full_store_refuses_before_anything_is_computed(start, data):
+def test_a_full_store_refuses_before_anything_is_computed(start, data, monkeypatch):
     server, alice, _bob = start(Limits(), "stored_bytes = 1000\nrate = 1000000")
     images = store_images(server, "alice", data)
-    before = spent(alice)
-    body = pack({"contexts": contexts(64)}, {"images": images, "class_names": json.dumps(NAMES[:100])})
+    before, asked, queued = spent(alice), [], ModelQueue.ask
+    watched = lambda queue, asker, *given: asked.append(asker.client) or queued(queue, asker, *given)  # noqa: E731
+    monkeypatch.setattr(ModelQueue, "ask", watched)
+    body = pack({"contexts": contexts(64)}, {"images": images, "class_names": json.dumps(NAMES[:50])})
     response = alice.post("/v1/confidences", content=body, headers={"idempotency-key": "k.0"})
     assert (response.status_code, response.json()["error"]["field"]) == (403, "stored_bytes")
     files = [("images", ("x", image_file(data.test, row), MEDIA)) for row in range(20, 40)]
     assert alice.post("/v1/images?set=no", files=files).status_code == 403
     assert spent(alice) == before
+    assert "alice" not in asked
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.4])

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -24,6 +25,7 @@ from unsee.serve.guard import App, Guard
 from unsee.serve.health import Health
 from unsee.serve.keys import Client, Keys
 from unsee.serve.limits import TOKEN, Refused, check_prompt_name
+from unsee.serve.merging import Asker
 from unsee.serve.meters import Meters
 from unsee.serve.service import Service
 from unsee.versions import version
@@ -93,12 +95,11 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         summary="Zero-shot image classification, in the form of Hugging Face's task",
     )
     async def classify(request: Request) -> Response:
-        asked = _parse(schema.ClassifyRequest, await request.body(), service.limits.values)
-        try:
-            image = base64.b64decode(asked.inputs, validate=True)
-        except (binascii.Error, ValueError):
-            raise Refused(422, "inputs", "must be an image file in base64") from None
-        given = asked.parameters
+        body, asker = await request.body(), Asker(_client(request).name)
+        if len(body) > service.limits.classify_bytes:
+            raise Refused(413, "inputs", f"are larger than the {service.limits.classify_bytes} bytes allowed")
+        read = partial(_read_classify, body, service.limits.values)
+        given, image = await service.beside_if_large(asker, len(body), read)
         prompt = None if given.prompt is None else check_prompt_name(given.prompt)
         return _answer(
             await service.classify(
@@ -207,6 +208,14 @@ def _parse(model: type[M], body: bytes, values: int) -> M:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "body"
         raise Refused(422, field, first["msg"][:200]) from None
+
+
+def _read_classify(body: bytes, values: int) -> tuple[schema.ClassifyParameters, bytes]:
+    asked = _parse(schema.ClassifyRequest, body, values)
+    try:
+        return asked.parameters, base64.b64decode(asked.inputs, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(422, "inputs", "must be an image file in base64") from None
 
 
 async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:

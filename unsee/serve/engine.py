@@ -25,8 +25,8 @@ from unsee.types import Floats
 
 KEPT_CLASSES = 20_000  # class names that stay bound, over all lists
 KEPT_BYTES = 128 * 2**20  # of image sets in memory
-STEP_SECONDS = 0.03  # that a step should take; between two steps others have their turn
-STEP_MACS = 10**9  # multiply-adds that take about so long on a CPU
+STEP_SECONDS = 0.02  # that a step should take; between two steps others have their turn
+STEP_MACS = 4 * 10**8  # multiply-adds that take about so long on a CPU
 STEP_TOKENS = 256  # of one step at least: smaller products are slow
 IMAGE_TOKENS = 450  # what an image costs, in text tokens; about so many for mini and for CLIP ViT-B/16
 T = TypeVar("T")

@@ -57,6 +57,7 @@ class Limits:
     """The most that one request may ask for."""
 
     body_bytes: int = 64 * 2**20
+    classify_bytes: int = 24 * 2**20  # of a question about one image, in base64
     answer_bytes: int = 32 * 2**20
     values: int = 50_000  # of one JSON body
     images: int = 20_000  # of one set

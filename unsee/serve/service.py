@@ -172,7 +172,7 @@ class Service:
     async def confidences(self, client: Client, body: bytes, key: str | None) -> ResponseBody:
         """Confidences for the contexts, or the template, in a message."""
         asker = Asker(client.name)
-        message, contexts, asker.about = await self._beside_if_large(asker, len(body), partial(self._read, body))
+        message, contexts, asker.about = await self.beside_if_large(asker, len(body), partial(self._read, body))
         facts = message.facts
         form = facts.get("form", "confidences")
         if form not in ("confidences", "logs") or (form == "logs" and self.disclosure.top is not None):
@@ -192,7 +192,7 @@ class Service:
         async def work() -> ResponseBody:
             with self.memory.hold(client.name, 2 * size + (0 if contexts is None else contexts.nbytes)):
                 logs = await self.steps.logs(asker, question, tokens, bill)
-                return await self._beside_if_large(asker, logs.nbytes, partial(self._answer, logs, form))
+                return await self.beside_if_large(asker, logs.nbytes, partial(self._answer, logs, form))
 
         return await self.accounts.answer_once(client, key, asker.about, bill, work)
 
@@ -206,9 +206,11 @@ class Service:
         key: str | None,
     ) -> ResponseBody:
         """Labels with their scores for one image, highest first, as JSON."""
-        question = hashlib.sha256(json.dumps([labels, template, prompt]).encode() + b"\0" + image).digest()
+        asker, asked = Asker(client.name), json.dumps([labels, template, prompt]).encode() + b"\0"
+        hash_both = lambda: (hashlib.sha256(asked + image).digest(), hashlib.sha256(image).digest())  # noqa: E731
+        question, hashed = await self.beside_if_large(asker, len(image), hash_both)
+        asker.about = question
         under = await self._under(client, labels, template, prompt)
-        asker, hashed = Asker(client.name, question), hashlib.sha256(image).digest()
         tokens = await self.steps.count(asker, under.classes, 0 if under.contexts is None else len(under.contexts))
         glance = Glance(None, under.classes, under.contexts, under.identity, about=hashed)
         bill = Bill(Price(0, 1, IMAGE_TOKENS + sum(tokens)), 2 * sum(len(name) + 40 for name in under.classes.names))
@@ -332,7 +334,8 @@ class Service:
         content = pack(self.disclosure.arrays(logs, form))
         return ResponseBody(content, MEDIA, hashlib.sha256(content).hexdigest())
 
-    async def _beside_if_large(self, asker: Asker, size: int, work: Callable[[], T]) -> T:
+    async def beside_if_large(self, asker: Asker, size: int, work: Callable[[], T]) -> T:
+        """Does something with so many bytes; not in the event loop, which all clients share, if that takes long."""
         return work() if size <= INLINE else await self.steps.beside(asker, work)
 
     async def _known_features(self, client: Client, name: str) -> Floats:
