@@ -50,7 +50,7 @@ from unsee.settings import SERVED_AS
 from unsee.types import Floats
 
 T = TypeVar("T")
-INLINE = 2**18  # bytes of a message that is read or written where it is; a thread would take longer
+INLINE = 2**16  # bytes of a message that is read or written where it is; a thread would take longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,12 +172,12 @@ class Service:
     async def confidences(self, client: Client, body: bytes, key: str | None) -> ResponseBody:
         """Confidences for the contexts, or the template, in a message."""
         asker = Asker(client.name)
-        message, contexts, asker.about = await self.beside_if_large(asker, len(body), partial(self._read, body))
+        read = await self.beside_if_large(asker, len(body), partial(self._read, body))
+        message, classes, contexts, asker.about = read
         facts = message.facts
         form = facts.get("form", "confidences")
         if form not in ("confidences", "logs") or (form == "logs" and self.disclosure.top is not None):
             raise Refused(422, "form", "must be confidences, or logs where the service answers with all classes")
-        classes = self._class_list(facts)
         features = await self._known_features(client, facts.get("images", ""))
         if CONTEXTS not in message.arrays and "template" not in facts:
             raise Refused(422, "contexts", "neither contexts nor a template are given")
@@ -289,15 +289,15 @@ class Service:
             raise Refused(422, "template", "is needed for the names that contexts do not apply to")
         return ClassList(names, chosen, template)
 
-    def _read(self, body: bytes) -> tuple[Message, Floats | None, bytes]:
-        """A message with its contexts, checked, and its hash."""
+    def _read(self, body: bytes) -> tuple[Message, ClassList, Floats | None, bytes]:
+        """A message with its names and contexts, checked, and its hash."""
         try:
             message = unpack(body)
         except WireError as error:
             raise Refused(422, "body", str(error)) from None
         given = message.arrays.get(CONTEXTS)
         contexts = None if given is None else check_contexts(given, self.model.card, self.limits)
-        return message, contexts, message.digest()
+        return message, self._class_list(message.facts), contexts, message.digest()
 
     async def _under(
         self, client: Client, labels: Sequence[str] | None, template: str | None, prompt: str | None
