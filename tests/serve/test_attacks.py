@@ -339,7 +339,7 @@ def test_many_tiny_arrays_and_values_are_refused_at_once(ask):
 
 
 def test_asking_the_same_again_costs_at_most_two_requests(served, keys, data, monkeypatch):
-    with RemoteModel(served.url, keys["erin"]) as remote:
+    with RemoteModel(served.url, keys["grace"]) as remote:
         bound = remote.bind(data.test.subset(range(2)), data.class_names)
         for _ in range(4):
             bound.confidences(contexts(1))

@@ -224,9 +224,9 @@ class Engine:
         prepared = self.model.encoder.prepare(Image.new("RGB", (32, 32)))
         fastest = float("inf")
         for _ in range(3):
-            started = time.thread_time()  # not counting what other processes take
+            started = time.perf_counter()
             self.encode([prepared] * 2)
-            fastest = min(fastest, time.thread_time() - started)
+            fastest = min(fastest, time.perf_counter() - started)
         return self.model.encoder.batch if fastest * self.model.encoder.batch / 2 < 10 * STEP_SECONDS else 2
 
     def _under(self, glance: Glance) -> Tensor:
