@@ -15,7 +15,7 @@ from unsee.audit.ridge import explained, kernels, ridge
 from unsee.data.images import Images
 from unsee.data.paper_names import CIFAR100
 from unsee.models.local import LocalModel
-from unsee.serve.service import Disclosure
+from unsee.serve.disclosure import Disclosure
 from unsee.types import Doubles, Floats
 
 IMAGES = 400  # half to fit the map on, half to test it on

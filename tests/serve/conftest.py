@@ -25,7 +25,7 @@ def keys_file(tmp_path_factory):
     """The path of a keys file, and the keys of its clients by name."""
     path = tmp_path_factory.mktemp("keys") / "keys.toml"
     keys = {}
-    for name in ("alice", "bob", "carol", "dave", "erin", "frank", "fuzz", *LIMITS):
+    for name in ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "fuzz", *LIMITS):
         keys[name] = add_key(path, name)
         with path.open("a") as file:
             file.write(LIMITS.get(name, FAST) + "\n")

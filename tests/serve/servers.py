@@ -11,16 +11,16 @@ from pathlib import Path
 import httpx
 
 import unsee
+from unsee.serve.disclosure import Disclosure
 from unsee.serve.keys import Keys, read_keys
 from unsee.serve.limits import Limits
 from unsee.serve.server import listen, make_server
-from unsee.serve.service import Disclosure
 
 
 class ThreadServer:
     """A server in a thread; stop it with `stop`."""
 
-    def __init__(self, model, state: Path, keys: Keys | None = None, port: int = 0, **options) -> None:
+    def __init__(self, model, state: Path | str, keys: Keys | None = None, port: int = 0, **options) -> None:
         self.server = make_server(model, state, keys=keys, **options)
         self.socket = listen("127.0.0.1", port)
         self.port = self.socket.getsockname()[1]
@@ -39,7 +39,7 @@ class ThreadServer:
 class ProcessServer:
     """A server in a process of its own, always on the same port and with the same memory."""
 
-    def __init__(self, processes, model: Path | str, state: Path, keys: Path | None = None) -> None:
+    def __init__(self, processes, model: Path | str, state: Path | str, keys: Path | None = None) -> None:
         self._start = lambda: processes.Process(target=serve, args=(model, state, self.port, keys), daemon=True)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

@@ -22,8 +22,8 @@ from tests.serve.test_policy import asked, message
 from unsee.models.remote.remote_model import RemoteModel, image_file
 from unsee.models.remote.wire import unpack
 from unsee.serve.access_log import ServiceLog
-from unsee.serve.engine import ClassList, Engine, Question
-from unsee.serve.keys import add_key, read_keys
+from unsee.serve.engine import IMAGE_TOKENS, ClassList, Engine, Question
+from unsee.serve.keys import Client, add_key, read_keys
 from unsee.serve.ledger import Price, ServiceLedger
 from unsee.serve.server import make_server
 
@@ -84,7 +84,7 @@ def test_the_state_is_private_even_where_an_earlier_version_left_it_open(tmp_pat
     folder.mkdir(mode=0o755)
     (folder / "serve.sqlite").touch(0o644)
     ledger = ServiceLedger(folder)
-    ledger.record("a", Price(1, 1))
+    ledger.settle(ledger.reserve(Client("a"), Price(1, 1)), "a", Price(1, 1))
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
     ledger.close()
     assert {"serve.sqlite", "serve.sqlite-wal"} <= set(modes)
@@ -130,7 +130,8 @@ def test_the_access_log_has_every_request_and_never_contents(watched, data):
     one, two = logged(watched, "access", ["first", "second"]).values()
     assert "secret" not in (watched[1] / "access").read_text()
     assert (one["client"], one["route"], one["status"]) == ("alice", "/v1/classify", 200)
-    assert one["charged"] == {"candidates": 0, "image_queries": 1}
+    assert (one["charged"]["candidates"], one["charged"]["image_queries"]) == (0, 1)
+    assert one["charged"]["tokens"] > IMAGE_TOKENS  # and those of the labels
     assert one["milliseconds"] > 0
     assert one["time"].endswith("+00:00")
     assert (two["route"], two["status"], two["charged"]["image_queries"]) == ("none", 404, 0)

@@ -13,11 +13,11 @@ import unsee
 from tests.serve.servers import ThreadServer
 from unsee.models.remote.remote_model import RemoteModel, fill_up, first_rows, image_file
 from unsee.models.remote.wire import LOGS, MEDIA, TOP, Message, pack, unpack
+from unsee.serve.disclosure import Disclosure
 from unsee.serve.engine import ClassList
 from unsee.serve.limits import Limits
 from unsee.serve.policy import Under
 from unsee.serve.server import make_server
-from unsee.serve.service import Disclosure
 
 SIZES = {"iterations": 6, "population": 6, "shots": 3, "contexts": 2, "shared": 3, "own": 2}
 

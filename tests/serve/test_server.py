@@ -17,12 +17,12 @@ import unsee
 from tests.serve.servers import ProcessServer, ThreadServer
 from unsee.models.remote.remote_model import RemoteModel
 from unsee.models.remote.wire import IDEMPOTENCY_KEY, pack
-from unsee.serve.accounts import Accounts, ResponseBody
+from unsee.serve.accounts import Accounts, Bill, ResponseBody
 from unsee.serve.engine import ClassList, Engine, Question, Recent
 from unsee.serve.keys import ANYONE, Client
 from unsee.serve.ledger import Price, ServiceLedger
 from unsee.serve.limits import Limits, Refused
-from unsee.serve.merging import ModelQueue
+from unsee.serve.merging import Asker, ModelQueue
 
 
 def question(model, names, seed, b=3):
@@ -36,13 +36,14 @@ def test_questions_about_the_same_names_are_answered_by_one_forward(model):
     asked = [question(model, ["cat", "dog"], seed) for seed in range(3)]
     apart = [engine.answer([one])[0] for one in asked]
     calls = []
-    queue = ModelQueue(100, 64, calls.append)
+    queue, anyone = ModelQueue(100, calls.append), Asker("a")
+    queue._pace[engine.answer] = 1e-6  # as a forward on a fast machine
 
     async def together():
-        slow = queue.ask(lambda items: time.sleep(0.1) or items, "first", 0)  # so that the others wait together
-        rest = [queue.ask(engine.answer, one.merges_with, one, one.size) for one in asked]
+        slow = queue.ask(anyone, lambda items: time.sleep(0.1) or items, "first", 0)  # so that the others wait together
+        rest = [queue.ask(anyone, engine.answer, one.merges_with, one, one.size) for one in asked]
         other = question(model, ["cat", "bird"], 9)
-        rest.append(queue.ask(engine.answer, other.merges_with, other, other.size))
+        rest.append(queue.ask(anyone, engine.answer, other.merges_with, other, other.size))
         found = await asyncio.gather(slow, *rest)
         await queue.close()
         return found[1:]
@@ -60,9 +61,9 @@ def test_nobody_fails_for_the_question_of_another():
         return items
 
     async def ask():
-        queue = ModelQueue(10, 64)
+        queue = ModelQueue(10)
         found = await asyncio.gather(
-            *(queue.ask(forward, "kind", item) for item in ("a", "bad", "b")), return_exceptions=True
+            *(queue.ask(Asker("a"), forward, "kind", item) for item in ("a", "bad", "b")), return_exceptions=True
         )
         await queue.close()
         return found
@@ -74,13 +75,13 @@ def test_nobody_fails_for_the_question_of_another():
 
 def test_a_full_queue_says_when_to_come_back():
     async def ask():
-        queue = ModelQueue(2, 1)
+        queue = ModelQueue(2)
         slow = []
         for i in range(3):  # one is being answered, two wait
-            slow.append(asyncio.create_task(queue.ask(lambda items: time.sleep(0.05) or items, i, i)))
+            slow.append(asyncio.create_task(queue.ask(Asker("a"), lambda items: time.sleep(0.05) or items, i, i)))
             await asyncio.sleep(0.01)
         with pytest.raises(Refused) as refused:
-            await queue.ask(lambda items: items, "late", 0)
+            await queue.ask(Asker("a"), lambda items: items, "late", 0)
         await asyncio.gather(*slow)
         await queue.close()
         return refused.value
@@ -104,7 +105,6 @@ def accounts(tmp_path):
     def run(test, seconds=5.0):
         async def whole():
             found = Accounts(ServiceLedger(tmp_path), seconds)
-            await found.open()
             try:
                 return await test(found)
             finally:
@@ -122,25 +122,26 @@ async def work():
 
 def test_a_key_is_answered_and_charged_once_even_at_the_same_time_and_after_a_restart(accounts):
     async def ask(found):
-        same = [found.answer_once(ANYONE, "key", b"q", Price(2, 6), work) for _ in range(5)]
+        same = [found.answer_once(ANYONE, "key", b"q", Bill(Price(2, 6)), work) for _ in range(5)]
         assert {answer.content for answer in await asyncio.gather(*same)} == {b"answer"}
-        return found.usage(ANYONE)["spent"]
+        return (await found.usage(ANYONE))["spent"]
 
-    assert accounts(ask) == {"candidates": 2, "image_queries": 6, "stored_bytes": 6}
-    assert accounts(ask) == {"candidates": 2, "image_queries": 6, "stored_bytes": 6}
+    paid = {"candidates": 2, "image_queries": 6, "tokens": 0, "stored_bytes": 6}
+    assert accounts(ask) == paid
+    assert accounts(ask) == paid
 
 
 def test_a_key_is_for_one_question_and_ends_when_its_answer_is_acknowledged(accounts):
     async def ask(found):
-        await found.answer_once(ANYONE, "key", b"q", Price(1, 1), work)
+        await found.answer_once(ANYONE, "key", b"q", Bill(Price(1, 1)), work)
         with pytest.raises(Refused, match="another request"):
-            await found.answer_once(ANYONE, "key", b"other", Price(1, 1), work)
+            await found.answer_once(ANYONE, "key", b"other", Bill(Price(1, 1)), work)
         found.acknowledge(ANYONE, ["key", "unknown"])
         with pytest.raises(Refused, match="was acknowledged"):
-            await found.answer_once(ANYONE, "key", b"q", Price(1, 1), work)
-        return found.usage(ANYONE)["spent"]
+            await found.answer_once(ANYONE, "key", b"q", Bill(Price(1, 1)), work)
+        return (await found.usage(ANYONE))["spent"]
 
-    assert accounts(ask) == {"candidates": 1, "image_queries": 1, "stored_bytes": 0}
+    assert accounts(ask) == {"candidates": 1, "image_queries": 1, "tokens": 0, "stored_bytes": 0}
 
 
 def test_what_fails_costs_nothing_and_what_is_late_is_charged_when_it_is_there(accounts):
@@ -153,12 +154,12 @@ def test_what_fails_costs_nothing_and_what_is_late_is_charged_when_it_is_there(a
 
     async def ask(found):
         with pytest.raises(RuntimeError):
-            await found.answer_once(ANYONE, "a", b"q", Price(1, 1), fail)
+            await found.answer_once(ANYONE, "a", b"q", Bill(Price(1, 1)), fail)
         with pytest.raises(Refused, match="not answered within"):
-            await found.answer_once(ANYONE, "b", b"q", Price(1, 1), late)
+            await found.answer_once(ANYONE, "b", b"q", Bill(Price(1, 1)), late)
         await asyncio.sleep(0.3)
-        answer = await found.answer_once(ANYONE, "b", b"q", Price(1, 1), late)
-        return answer.content, found.usage(ANYONE)["spent"]["candidates"]
+        answer = await found.answer_once(ANYONE, "b", b"q", Bill(Price(1, 1)), late)
+        return answer.content, (await found.usage(ANYONE))["spent"]["candidates"]
 
     assert accounts(ask, seconds=0.05) == (b"late", 1)
 
@@ -167,15 +168,15 @@ def test_requests_at_the_same_time_cannot_pass_the_budget_together(accounts):
     client = Client("c", candidates=3)
 
     async def ask(found):
-        each = [found.answer_once(client, f"k{i}", b"q", Price(1, 0), work) for i in range(8)]
+        each = [found.answer_once(client, f"k{i}", b"q", Bill(Price(1, 0)), work) for i in range(8)]
         done = await asyncio.gather(*each, return_exceptions=True)
-        return sum(isinstance(one, ResponseBody) for one in done), found.usage(client)["spent"]["candidates"]
+        return sum(isinstance(one, ResponseBody) for one in done), (await found.usage(client))["spent"]["candidates"]
 
     assert accounts(ask) == (3, 3)
 
 
 def test_two_services_do_not_share_their_state(tmp_path, monkeypatch):
-    monkeypatch.setattr("unsee.serve.ledger.LOCKED", 0.05)
+    monkeypatch.setattr("unsee.serve.databases.LOCKED", 0.05)
     first = ServiceLedger(tmp_path)
     with pytest.raises(unsee.RunError, match="another service"):
         ServiceLedger(tmp_path)

@@ -84,8 +84,8 @@ if TYPE_CHECKING:
     envvar="UNSEE_STATE",
     show_envvar=True,
     show_default="the user's state folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for clients' spending, image features and prompts.",
+    metavar="WHERE",
+    help="Folder for clients' spending, image features and prompts; or postgresql://…, for several servers.",
 )
 @click.option(
     "--access-log",
@@ -127,7 +127,7 @@ def serve(
     other_names: Path | None,
     answers: str,
     card: str,
-    state: Path | None,
+    state: str | None,
     access_log: Path | None,
     audit_log: Path | None,
     metrics_port: int | None,
@@ -162,9 +162,10 @@ def serve(
     found = None if keys is None else read_keys(keys, prompts)
     try:
         from unsee.serve.access_log import ServiceLog
+        from unsee.serve.databases import is_database
+        from unsee.serve.disclosure import Disclosure
         from unsee.serve.limits import Limits
         from unsee.serve.server import listen, make_server
-        from unsee.serve.service import Disclosure
     except ImportError as error:
         raise MissingExtra(str(error.name or "fastapi"), "serve") from None
     from unsee.data.other_names import read_names_file
@@ -182,7 +183,7 @@ def serve(
     limits = Limits(queue=queue, seconds=timeout, body_bytes=max_body * 2**20)
     server = make_server(
         loaded,
-        state_folder(state),
+        state if state and is_database(state) else state_folder(Path(state) if state else None),
         host=host,
         port=port,
         keys=found,

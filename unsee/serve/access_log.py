@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -53,8 +54,7 @@ class ServiceLog:
             "route": route,
             "status": status,
         }
-        price = {"candidates": charged.candidates, "image_queries": charged.image_queries}
-        self._write(self._files[0], facts | {"milliseconds": round(1000 * seconds, 1), "charged": price})
+        self._write(self._files[0], facts | {"milliseconds": round(1000 * seconds, 1), "charged": asdict(charged)})
         if status >= 400:
             self.event("refused", facts | {"field": state.get("refused", "")})
         elif route == "/v1/prompts/{name}" and scope["method"] in CHANGES:

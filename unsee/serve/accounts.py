@@ -1,20 +1,25 @@
-"""What clients may still ask for: rates, budgets, stored bytes; and that every request is answered and paid once."""
+"""What clients may still ask for: rates and budgets; and that every request is answered and paid once."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from unsee.models.remote.wire import NEXT_TURN
 from unsee.serve.keys import Client
 from unsee.serve.ledger import Price, ServiceLedger, StoredAnswer
 from unsee.serve.limits import Refused
 
 T = TypeVar("T")
-KEEP = 24 * 3600.0  # seconds that an answer waits to be acknowledged
+KEEP = 24 * 3600.0  # seconds that an answer waits to be acknowledged, and an image to become part of a set
+KEEP_KEYS = 600.0  # seconds that the key of an acknowledged answer is known
+GIVEN_UP = 30.0  # seconds that a request with a key goes on when nobody waits for it; twice a client's longest pause
+ELSEWHERE = 0.1  # seconds between two looks at what another server answers
 
 
 @dataclass(frozen=True)
@@ -25,15 +30,34 @@ class ResponseBody:
     media: str
     note: str = ""  # about the rule that it left under
     charged: Price = field(default_factory=Price)  # by this request
+    digest: str = ""  # its SHA-256 in hexadecimal, where that is known already
 
 
 @dataclass
-class _Account:
-    spent: Price = field(default_factory=Price)
-    reserved: Price = field(default_factory=Price)  # by requests that are being answered
-    stored: int = 0
-    tokens: float = 0.0  # of the rate limit
-    filled: float = 0.0  # when
+class Bill:
+    """What an answer will cost, how many bytes it has at most, and what was used up so far."""
+
+    price: Price
+    size: int = 0
+    used: Price = field(default_factory=Price)
+
+
+@dataclass
+class _Bucket:
+    """What is left of a client's rate."""
+
+    left: float
+    filled: float
+
+
+@dataclass
+class _Running:
+    """A request that is being answered, and how many wait for it."""
+
+    question: bytes
+    task: asyncio.Task[ResponseBody]
+    waiting: int = 0
+    given_up: asyncio.TimerHandle | None = None
 
 
 class Accounts:
@@ -44,29 +68,27 @@ class Accounts:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._seconds = seconds
         self._keep = keep
-        self._accounts: dict[str, _Account] = {}
+        self._buckets: dict[str, _Bucket] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._running: dict[tuple[str, str], tuple[bytes, asyncio.Task[ResponseBody]]] = {}
+        self._tasks: set[asyncio.Task[ResponseBody]] = set()
+        self._running: dict[tuple[str, str], _Running] = {}
 
-    async def open(self) -> None:
-        """Reads what was spent and stored before."""
-        await self.disk(lambda: self._ledger.expire(time.time() - self._keep))
-        for owner, price in (await self.disk(self._ledger.spent)).items():
-            self._of(owner).spent = price
-        stored = await self.disk(self._ledger.stored_bytes)
-        for owner in {*stored, *self._accounts}:
-            self._of(owner).stored = stored.get(owner, 0)
+    async def finish(self, seconds: float | None = None) -> None:
+        """Waits for requests that are being answered, for a while; what is cut short is charged as far as it got."""
+        left = [*self._tasks, *self._background]
+        if left:
+            _, late = await asyncio.wait(left, timeout=self._seconds if seconds is None else seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.wait(left, timeout=1)
 
-    async def finish(self) -> None:
-        """Waits for requests that are being answered, those included whose clients have left."""
-        running = [task for _, task in self._running.values()]
-        await asyncio.gather(*running, *self._background, return_exceptions=True)
-
-    async def close(self) -> None:
+    async def close(self, seconds: float | None = None) -> None:
         """Nothing more is written."""
-        await self.finish()
-        await self.disk(self._ledger.close)
-        self._thread.shutdown()
+        try:
+            await self.finish(seconds)
+            await self.disk(self._ledger.close)
+        finally:
+            self._thread.shutdown(wait=False)
 
     async def disk(self, work: Callable[[], T]) -> T:
         """Does something with the ledger, in its thread."""
@@ -74,133 +96,154 @@ class Accounts:
 
     def admit(self, client: Client) -> None:
         """Counts one request against the client's rate; 429 says how long to wait."""
-        account, now = self._of(client.name), time.monotonic()
-        if account.filled == 0:
-            account.tokens = 2 * client.rate
-        account.tokens = min(2 * client.rate, account.tokens + (now - account.filled) * client.rate)
-        account.filled = now
-        if account.tokens < 1:
-            wait = (1 - account.tokens) / client.rate
+        now, most = time.monotonic(), max(1.0, 2 * client.rate)
+        bucket = self._buckets.setdefault(client.name, _Bucket(most, now))
+        bucket.left = min(most, bucket.left + (now - bucket.filled) * client.rate)
+        bucket.filled = now
+        if bucket.left < 1:
+            wait = (1 - bucket.left) / client.rate
             raise Refused(429, "authorization", f"more than {client.rate:g} requests a second", retry_after=wait)
-        account.tokens -= 1
+        bucket.left -= 1
 
-    def usage(self, client: Client) -> dict[str, dict[str, int | float | None]]:
+    async def usage(self, client: Client) -> dict[str, dict[str, int | float | None]]:
         """What the client has spent and may spend."""
-        account = self._of(client.name)
-        spent = {"candidates": account.spent.candidates, "image_queries": account.spent.image_queries}
-        limits = {"candidates": client.candidates, "image_queries": client.image_queries, "rate": client.rate}
+        spent, stored = await self.disk(lambda: self._ledger.usage(client.name))
+        names = ("candidates", "image_queries", "tokens")
+        limits = {name: getattr(client, name) for name in names} | {"rate": client.rate}
         return {
-            "spent": {**spent, "stored_bytes": account.stored},
-            "limits": {**limits, "stored_bytes": client.stored_bytes},
+            "spent": {name: getattr(spent, name) for name in names} | {"stored_bytes": stored},
+            "limits": limits | {"stored_bytes": client.stored_bytes},
         }
 
-    def store(self, client: Client, more: int) -> None:
-        """Counts bytes that are about to be kept; 403 if those are more than the client may keep."""
-        account = self._of(client.name)
-        if account.stored + more > client.stored_bytes:
-            message = f"{account.stored} bytes are stored, {more} more would pass {client.stored_bytes}"
-            raise Refused(403, "stored_bytes", message)
-        account.stored += more
-
-    async def recount_stored(self) -> None:
-        """Counts again, after something was replaced or deleted."""
-        stored = await self.disk(self._ledger.stored_bytes)
-        for owner, account in self._accounts.items():
-            account.stored = stored.get(owner, 0)
-
     async def expire(self) -> None:
-        """Forgets answers that nobody has fetched for a day."""
-        await self.disk(lambda: self._ledger.expire(time.time() - self._keep))
-        await self.recount_stored()
+        """Forgets answers that nobody has fetched for a day, acknowledged keys, and images in no set."""
+        now, more = time.time(), True
+        while more:  # in small steps: others use the ledger in between
+            more = await self.disk(lambda: self._ledger.expire(now - self._keep, now - KEEP_KEYS, now - self._keep))
 
     def acknowledge(self, client: Client, keys: Sequence[str]) -> None:
         """The client has these answers. The ledger's thread comes to it before anything that is asked later."""
 
         async def forget() -> None:
-            self._of(client.name).stored -= await self.disk(lambda: self._ledger.acknowledge(client.name, keys))
+            await self.disk(lambda: self._ledger.acknowledge(client.name, keys))
 
         task = asyncio.create_task(forget())
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._heard)
+
+    async def reserved(
+        self, client: Client, bill: Bill, about: Iterable[bytes], work: Callable[[str], Awaitable[T]]
+    ) -> T:
+        """Does work under a reservation, which the work itself settles; if it fails, what it used is charged."""
+        made = await self._reserve(client, bill.price, bill.size, None, about)
+        assert isinstance(made, str)  # without a key there is no earlier answer
+        try:
+            return await work(made)
+        except BaseException as error:
+            await self._give_up(made, client, bill, error)
+            raise
 
     async def answer_once(
         self,
         client: Client,
         key: str | None,
         question: bytes,
-        price: Price,
+        bill: Bill,
         work: Callable[[], Awaitable[ResponseBody]],
+        about: Sequence[bytes] = (),
     ) -> ResponseBody:
         """Answers a request and charges it, both once for each idempotency key.
 
         The same key again gets the same answer, whether the first request is still being answered, or its answer was
-        lost on the way, or the service was killed in between. question is a hash of the request.
+        lost on the way, or the service was killed in between. question is a hash of the request. A request that is
+        given up, because it takes too long or its client has left, is charged for what was computed by then; one with a
+        key goes on for a while, in case it is asked again.
         """
-        if key is None:
-            task = asyncio.create_task(self._answer(client, None, question, price, work))
+        running = None if key is None else self._running.get((client.name, key))
+        if running is None:
+            task = asyncio.create_task(self._answer(client, key, question, bill, work, (question, *about)))
+            self._tasks.add(task)
+            task.add_done_callback(self._answered)
+            running = _Running(question, task)
+            if key is not None:
+                self._running[client.name, key] = running
+                task.add_done_callback(lambda done: self._running.pop((client.name, key)))
         else:
-            running = self._running.get((client.name, key))
-            if running is None:
-                task = asyncio.create_task(self._answer(client, key, question, price, work))
-                self._running[client.name, key] = question, task
-                task.add_done_callback(lambda done: self._forget(client.name, key, done))
-            else:
-                _check_question(running[0], question)
-                task = running[1]
+            _check_question(running.question, question)
+        return await self._wait(running, key)
+
+    async def _wait(self, running: _Running, key: str | None) -> ResponseBody:
+        running.waiting += 1
+        if running.given_up is not None:
+            running.given_up.cancel()
         try:
-            return await asyncio.wait_for(asyncio.shield(task), self._seconds)
+            return await asyncio.wait_for(asyncio.shield(running.task), self._seconds)
         except TimeoutError:
-            if key is None:
-                task.cancel()
             raise Refused(
                 503, "time", f"not answered within {self._seconds:g} s; ask again with the same key", retry_after=1
             ) from None
+        finally:
+            running.waiting -= 1
+            if not running.waiting and not running.task.done():
+                patience = 0 if key is None else GIVEN_UP
+                running.given_up = asyncio.get_running_loop().call_later(patience, running.task.cancel)
 
     async def _answer(
         self,
         client: Client,
         key: str | None,
         question: bytes,
-        price: Price,
+        bill: Bill,
         work: Callable[[], Awaitable[ResponseBody]],
+        about: Sequence[bytes],
     ) -> ResponseBody:
-        if key is not None:
-            stored = await self.disk(lambda: self._ledger.find(client.name, key))
-            if stored is not None:
-                _check_question(stored.question, question)
-                if stored.content is None:
-                    raise Refused(409, "idempotency-key", "this answer was acknowledged; use another key to ask again")
-                return ResponseBody(stored.content, stored.media)
-        account = self._of(client.name)
-        self._check_budget(client, account, price)
-        account.reserved += price
+        size = 0 if key is None else bill.size
+        while (made := await self._reserve(client, bill.price, size, key, about)) is None:
+            await asyncio.sleep(ELSEWHERE)
+        if isinstance(made, StoredAnswer):
+            _check_question(made.question, question)
+            if made.content is not None:
+                return ResponseBody(made.content, made.media)
+            turn = await self.disk(lambda: self._ledger.turns(client.name, str(key).rpartition(".")[0]))
+            message = "this answer was acknowledged; use another key to ask again"
+            raise Refused(409, "idempotency-key", message, more={NEXT_TURN: str(turn)})
         try:
             answer = await work()
-            kept = None
-            if key is not None:
-                self.store(client, len(answer.content))
-                kept = StoredAnswer(question, answer.content, answer.media)
-            await self.disk(lambda: self._ledger.record(client.name, price, key, kept))
-            account.spent += price
-            return replace(answer, charged=price)
-        finally:
-            account.reserved -= price
+            kept = None if key is None else StoredAnswer(question, answer.content, answer.media)
+            await self.disk(lambda: self._ledger.settle(made, client.name, bill.price, key, kept))
+            return replace(answer, charged=bill.price)
+        except BaseException as error:
+            await self._give_up(made, client, bill, error)
+            raise
 
-    def _forget(self, owner: str, key: str, done: asyncio.Task[ResponseBody]) -> None:
-        self._running.pop((owner, key))
+    async def _give_up(self, made: str, client: Client, bill: Bill, error: BaseException) -> None:
+        """Charges what a request used that is refused or cut short; a fault of the service's own costs nothing."""
+        used = bill.used if isinstance(error, (asyncio.CancelledError, Refused)) else Price()
+        with suppress(Refused):  # it was settled already
+            await asyncio.shield(self.disk(lambda: self._ledger.settle(made, client.name, used)))
+
+    async def _reserve(
+        self, client: Client, price: Price, size: int, key: str | None, about: Iterable[bytes]
+    ) -> str | StoredAnswer | None:
+        """As the ledger reserves it; nothing stays reserved for a request that is cancelled meanwhile."""
+        making = asyncio.ensure_future(self.disk(lambda: self._ledger.reserve(client, price, size, key, about)))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            made = await making
+            if isinstance(made, str):
+                await self.disk(lambda: self._ledger.release(made))
+            raise
+
+    def _answered(self, done: asyncio.Task[ResponseBody]) -> None:
+        self._tasks.discard(done)
         if not done.cancelled():
             done.exception()  # looked at, so that asyncio does not report one whose client has left
 
-    def _check_budget(self, client: Client, account: _Account, price: Price) -> None:
-        after = account.spent + account.reserved + price
-        for name in ("candidates", "image_queries"):
-            limit, total = getattr(client, name), getattr(after, name)
-            if limit is not None and total > limit:
-                left = limit - getattr(account.spent, name)
-                raise Refused(403, name, f"the budget is {limit}, {left} are left, {getattr(price, name)} were asked")
-
-    def _of(self, owner: str) -> _Account:
-        return self._accounts.setdefault(owner, _Account())
+    def _heard(self, done: asyncio.Task[None]) -> None:
+        self._background.discard(done)
+        if not done.cancelled():
+            done.exception()  # an acknowledgement that is lost is made up for by the day's end
 
 
 def _check_question(before: bytes, now: bytes) -> None:

@@ -10,6 +10,7 @@ import json
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -23,17 +24,17 @@ from unsee.models.remote.wire import IDEMPOTENCY_KEY, RULE, SHA256, image_digest
 from unsee.serve import schema
 from unsee.serve.access_log import ServiceLog
 from unsee.serve.accounts import ResponseBody
-from unsee.serve.guard import App, Guard, Scope
+from unsee.serve.guard import GONE, App, Guard, Scope
+from unsee.serve.health import Health
 from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Refused, check_prompt_name
+from unsee.serve.merging import Asker
 from unsee.serve.meters import Meters
 from unsee.serve.policy import check_role, prompt_owner
 from unsee.serve.service import Service
 from unsee.versions import version
 
 M = TypeVar("M", bound=BaseModel)
-GONE = 499  # the client left before it had sent its request
-EXPIRE_EVERY = 600.0  # seconds
 EXAMPLE_CARD = {"name": "mini", "width": 128, "token_limit": 32, "answers": "all"}
 LABELS = [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]
 CLASSIFY = {"inputs": schema.PIXEL, "parameters": {"candidate_labels": ["cat", "dog"]}}
@@ -48,25 +49,22 @@ def make_app(
     hang_up: Callable[[], None] = lambda: None,
 ) -> App:
     """The service as an ASGI application; without keys, anyone may ask. hang_up is called on SIGHUP."""
-    seen, written = meters or Meters(), log or ServiceLog()
+    seen, written, health = meters or Meters(), log or ServiceLog(), Health(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await service.accounts.open()
-        cleaner = asyncio.create_task(_expire(service))
+        health.start()
         with suppress(ValueError, RuntimeError, NotImplementedError):  # signals reach the main thread only
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
-        app.state.ready = True
         written.event("started", {"model": service.model.card.fingerprint})
-        yield
-        app.state.ready = False
-        written.event("stopped")
-        cleaner.cancel()
-        with suppress(asyncio.CancelledError):
-            await cleaner
-        await service.close()
-        seen.close()
-        written.close()
+        try:
+            yield
+            written.event("stopped")
+            await health.stop()
+        finally:
+            await service.close()
+            seen.close()
+            written.close()
 
     def watch(scope: Scope, status: int, seconds: float) -> None:
         seen.request(scope, status, seconds)
@@ -84,13 +82,15 @@ def make_app(
     _add_model_routes(api, service)
     _add_image_routes(api, service)
     _add_prompt_routes(api, service)
-    _add_health_routes(api, service, seen)
+    _add_health_routes(api, health, seen)
     api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(Refused, _refuse)
     api.add_exception_handler(ClientDisconnect, _refuse)
     api.add_exception_handler(Exception, _refuse)
     seen.watch_queue(service.queue)
-    return Guard(api, keys, service.accounts, service.limits, watch, anyone, service.model.card.fingerprint)
+    api.state.service = service
+    fingerprint = service.model.card.fingerprint
+    return Guard(api, keys, service.accounts, service.limits, service.memory, watch, anyone, fingerprint)
 
 
 def _add_model_routes(api: FastAPI, service: Service) -> None:
@@ -100,7 +100,7 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
 
     @api.get("/v1/usage", responses=schema.json_response({"spent": {}, "limits": {}}), summary="What you have spent")
     async def usage(request: Request) -> Response:
-        return _json(service.accounts.usage(_client(request)))
+        return _json(await service.accounts.usage(_client(request)))
 
     @api.post(
         "/v1/confidences",
@@ -118,12 +118,11 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         summary="Zero-shot image classification, in the form of Hugging Face's task",
     )
     async def classify(request: Request) -> Response:
-        asked = _parse(schema.ClassifyRequest, await request.body())
-        try:
-            image = base64.b64decode(asked.inputs, validate=True)
-        except (binascii.Error, ValueError):
-            raise Refused(422, "inputs", "must be an image file in base64") from None
-        given = asked.parameters
+        body, asker = await request.body(), Asker(_client(request).name)
+        if len(body) > service.limits.classify_bytes:
+            raise Refused(413, "inputs", f"are larger than the {service.limits.classify_bytes} bytes allowed")
+        read = partial(_read_classify, body, service.limits.values)
+        given, image = await service.beside_if_large(asker, len(body), read)
         prompt = None if given.prompt is None else check_prompt_name(given.prompt)
         return _answer(
             request,
@@ -143,7 +142,7 @@ def _add_image_routes(api: FastAPI, service: Service) -> None:
     async def images(request: Request) -> Response:
         client = _client(request)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "multipart/form-data":
-            listed = _parse(schema.ImageList, await request.body())
+            listed = _parse(schema.ImageList, await request.body(), service.limits.values)
             kept = await service.keep_set(client, listed.images)
             if "missing" in kept:
                 error = Refused(404, "images", "not all of these images are stored").as_dict()
@@ -201,15 +200,14 @@ def _add_prompt_routes(api: FastAPI, service: Service) -> None:
         return Response(status_code=204)
 
 
-def _add_health_routes(api: FastAPI, service: Service, meters: Meters) -> None:
+def _add_health_routes(api: FastAPI, health: Health, meters: Meters) -> None:
     @api.get("/healthz", responses=schema.json_response({"alive": True}), summary="Does the process answer?")
-    async def health(request: Request) -> Response:
+    async def alive(request: Request) -> Response:
         return _json({"alive": True})
 
     @api.get("/readyz", responses=schema.json_response({"ready": True}), summary="Would a request be taken now?")
     async def ready(request: Request) -> Response:
-        if not request.app.state.ready or len(service.queue) >= service.limits.queue:
-            raise Refused(503, "queue", "not ready", retry_after=1)
+        health.check()
         return _json({"ready": True})
 
     @api.get("/metrics", summary="For Prometheus", responses=schema.RESPONSES)
@@ -232,13 +230,23 @@ def _key(request: Request) -> str | None:
     return key
 
 
-def _parse(model: type[M], body: bytes) -> M:
+def _parse(model: type[M], body: bytes, values: int) -> M:
+    if sum(body.count(sign) for sign in (b",", b"[", b"{")) > values:  # reading millions of them takes seconds
+        raise Refused(422, "body", f"holds more than the {values} values allowed")
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "body"
         raise Refused(422, field, first["msg"][:200]) from None
+
+
+def _read_classify(body: bytes, values: int) -> tuple[schema.ClassifyParameters, bytes]:
+    asked = _parse(schema.ClassifyRequest, body, values)
+    try:
+        return asked.parameters, base64.b64decode(asked.inputs, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(422, "inputs", "must be an image file in base64") from None
 
 
 async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
@@ -257,7 +265,8 @@ async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
 
 def _answer(request: Request, answer: ResponseBody) -> Response:
     request.scope["state"]["charged"] = answer.charged
-    headers = {SHA256: hashlib.sha256(answer.content).hexdigest()} | ({RULE: answer.note} if answer.note else {})
+    digest = answer.digest or hashlib.sha256(answer.content).hexdigest()
+    headers = {SHA256: digest} | ({RULE: answer.note} if answer.note else {})
     return Response(answer.content, media_type=answer.media, headers=headers)
 
 
@@ -282,9 +291,3 @@ async def _http_error(request: Request, error: Exception) -> Response:
     message = str(error.detail)[:200] if isinstance(error, HTTPException) else "cannot be read"
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     return JSONResponse(Refused(status, field, message).as_dict(), status_code=status, headers=headers)
-
-
-async def _expire(service: Service) -> None:
-    while True:
-        await asyncio.sleep(EXPIRE_EVERY)
-        await service.accounts.expire()

@@ -6,22 +6,29 @@ through the image tower together. Class names stay bound between questions.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
+from unsee.data.class_names import in_prompt
 from unsee.data.images import in_batches
 from unsee.errors import InputError
 from unsee.models.local import ClassText, LocalModel, MixedText
 from unsee.types import Floats
 
 KEPT_CLASSES = 20_000  # class names that stay bound, over all lists
-KEPT_BYTES = 256 * 2**20  # of image sets in memory
+KEPT_BYTES = 128 * 2**20  # of image sets in memory
+STEP_SECONDS = 0.02  # that a step should take; between two steps others have their turn
+STEP_MACS = 4 * 10**8  # multiply-adds that take about so long on a CPU
+STEP_TOKENS = 256  # of one step at least: smaller products are slow
+IMAGE_TOKENS = 450  # what an image costs, in text tokens; about so many for mini and for CLIP ViT-B/16
 T = TypeVar("T")
 
 
@@ -33,6 +40,13 @@ class ClassList:
     applies_to: tuple[str, ...] | None = None
     template: str = ""
     owner: str = ""  # whose list it is: what stays bound for one client must not answer another sooner
+
+    def part(self, start: int, end: int) -> ClassList:
+        """Some of the names."""
+        names = self.names[start:end]
+        here = set(names)
+        applies = None if self.applies_to is None else tuple(name for name in self.applies_to if name in here)
+        return ClassList(names, applies, self.template, self.owner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +66,12 @@ class Question:
     def size(self) -> int:
         return 1 if self.contexts is None else len(self.contexts)
 
+    def candidates(self, at_once: int) -> Iterator[Question]:
+        """Questions about so many candidates each."""
+        for rows in in_batches(self.size, at_once):
+            some = None if self.contexts is None else self.contexts[rows.start : rows.stop]
+            yield Question(self.classes, some, self.features)
+
 
 @dataclass(frozen=True, eq=False)
 class Glance:
@@ -61,6 +81,8 @@ class Glance:
     classes: ClassList
     contexts: Floats | None = None
     prompt: str = ""  # tells prompts apart
+    embeddings: Tensor | None = None  # of the classes (C, E), where they are known
+    about: bytes = b""  # hash of the image file
 
 
 class Recent(Generic[T]):
@@ -100,6 +122,12 @@ class Engine:
 
     def __init__(self, model: LocalModel) -> None:
         self.model = model
+        tower = model.tower
+        weights = sum(tensor.numel() for tensor in tower.tensors()) - tower.tokens.numel()
+        self.step = max(STEP_TOKENS, STEP_MACS // max(1, weights))  # text tokens
+        with torch.inference_mode():
+            self.width = model.texts(["a"]).shape[1]  # E
+        self.images_in_step = self._time_images()
         self._texts: Recent[ClassText] = Recent(KEPT_CLASSES)
         self._embeddings: Recent[Tensor] = Recent(KEPT_CLASSES)
 
@@ -115,9 +143,54 @@ class Engine:
             parts = torch.split(found, [question.size for question in questions])
             return [self._logs(question.features, part) for question, part in zip(questions, parts, strict=True)]
 
+    def tokens(self, classes: ClassList, contexts: int) -> list[int]:
+        """How many tokens each name takes, under so many contexts or (0) the template."""
+        ids, applies = self.model.tokenizer.ids, None if classes.applies_to is None else set(classes.applies_to)
+        found, whole = [], classes.template
+        for name in classes.names:
+            text = in_prompt(name)
+            under = contexts and (applies is None or name in applies)
+            found.append(2 + (contexts + len(ids(f"{text}.")) if under else len(ids(whole.replace("{}", text)))))
+        return found
+
+    def pieces(self, classes: ClassList, tokens: Sequence[int]) -> list[tuple[ClassList, int]]:
+        """The names in lists that one step can take, with their tokens; one if they take no more than two steps."""
+        if sum(tokens) <= 2 * self.step:
+            return [(classes, sum(tokens))]
+        ends, total = [0], 0
+        for i, count in enumerate(tokens):
+            if total + count > self.step and i > ends[-1]:
+                ends.append(i)
+                total = 0
+            total += count
+        bounds = zip(ends, [*ends[1:], len(tokens)], strict=True)
+        return [(classes.part(start, end), sum(tokens[start:end])) for start, end in bounds]
+
+    def images_at_once(self, features: Floats, classes: ClassList) -> int:
+        """How many of these images (n, E) are compared with so many classes in one step."""
+        return max(1, STEP_MACS // (int(features.shape[1]) * len(classes.names)))
+
+    def embed(self, asked: Sequence[tuple[ClassList, Floats | None]]) -> list[Tensor]:
+        """Class embeddings (b, C, E) under contexts (b, m, D), or (1, C, E) under the template."""
+        found = []
+        with torch.inference_mode():
+            for classes, contexts in asked:
+                if contexts is None:
+                    found.append(self._plain(classes)[None])
+                elif classes.applies_to == ():
+                    found.append(self._plain(classes).repeat(len(contexts), 1, 1))
+                else:
+                    found.append(self._text(classes).embeddings(self._tensor(contexts)))
+        return found
+
+    def compare(self, asked: Sequence[tuple[Floats, Tensor]]) -> list[Floats]:
+        """Logs of confidences (b, n, C) of images (n, E) under class embeddings (b, C, E)."""
+        with torch.inference_mode():
+            return [self._logs(features, embeddings) for features, embeddings in asked]
+
     def check(self, classes: ClassList, contexts: int) -> None:
         """InputError if these names or so many contexts do not fit into the model's tokens."""
-        if contexts:
+        if contexts and classes.applies_to != ():
             room = self._text(classes).room
             if contexts > room:
                 raise InputError(f"{contexts} contexts do not fit in front of the longest class name; {room} do")
@@ -143,8 +216,23 @@ class Engine:
                     found[row] = np.exp(logs)
         return found
 
+    def _time_images(self) -> int:
+        """How many images one step takes: 2, or as many as the encoder takes at once if it is fast enough for that.
+
+        Not a number in between: the answers of some encoders differ in the last bits with the size of a batch.
+        """
+        prepared = self.model.encoder.prepare(Image.new("RGB", (32, 32)))
+        fastest = float("inf")
+        for _ in range(3):
+            started = time.perf_counter()
+            self.encode([prepared] * 2)
+            fastest = min(fastest, time.perf_counter() - started)
+        return self.model.encoder.batch if fastest * self.model.encoder.batch / 2 < 10 * STEP_SECONDS else 2
+
     def _under(self, glance: Glance) -> Tensor:
         """Class embeddings (C, E) under a prompt or the plain template; kept, because clients ask again and again."""
+        if glance.embeddings is not None:
+            return glance.embeddings
         if glance.contexts is None:
             return self._plain(glance.classes)
         contexts = self._tensor(glance.contexts[None])

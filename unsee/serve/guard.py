@@ -8,12 +8,14 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from unsee.models.remote.wire import ACKNOWLEDGE, MODEL, REQUEST_ID
 from unsee.serve.accounts import Accounts
 from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Limits, Refused
+from unsee.serve.shares import Held, Shares
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,7 +23,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})  # these say nothing about anybody
+GONE = 499  # the client left before it was answered
 ACKNOWLEDGED = 64  # keys of one header
+PIECE = 2**16  # bytes of an answer that are handed to the connection at once
+READ_PACE = 100_000  # bytes a second that a client reads at least
 log = logging.getLogger("unsee.serve")
 
 
@@ -34,6 +39,7 @@ class Guard:
         keys: Keys | None,
         accounts: Accounts,
         limits: Limits,
+        memory: Shares,
         watch: Callable[[Scope, int, float], None] = lambda scope, status, seconds: None,
         anyone: Client = ANYONE,
         model: str = "",
@@ -42,6 +48,8 @@ class Guard:
         self._keys = keys
         self._accounts = accounts
         self._limits = limits
+        self._memory = memory
+        self._requests = Shares(limits.connections, "requests")
         self._watch = watch
         self._anyone = anyone  # who asks where there are no keys
         self._model = model  # its fingerprint
@@ -55,7 +63,7 @@ class Guard:
         started = time.perf_counter()
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         body = _Body(receive, headers, self._limits)
-        sender = _Sender(send, headers.get(REQUEST_ID.encode(), ""), body)
+        sender = _Sender(send, headers.get(REQUEST_ID.encode(), ""), body, self._limits)
         state = scope.setdefault("state", {})
         state["id"] = sender.id
         try:
@@ -67,22 +75,26 @@ class Guard:
             log.exception("%s %s failed", scope["method"], scope["path"])
             await sender.refuse(Refused(500, "server", "the service failed; its log says why"))
         finally:
-            self._watch(scope, sender.status, time.perf_counter() - started)
+            self._watch(scope, sender.status or GONE, time.perf_counter() - started)
 
     async def _let_in(self, scope: Scope, headers: dict[bytes, str], body: _Body, sender: _Sender) -> None:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > self._limits.head_bytes:
             raise Refused(431, "head", f"is larger than the {self._limits.head_bytes} bytes allowed")
         client = self._client(scope, headers)
         scope["state"]["client"] = client
-        if scope["path"] not in OPEN:
-            sender.model = self._model
-            if headers.get(MODEL.encode(), self._model) != self._model:
-                raise Refused(412, MODEL, f"this service's model is now {self._model}")
-        if scope["path"] not in OPEN:
-            self._accounts.admit(client)
-            self._acknowledge(client, headers.get(ACKNOWLEDGE.encode(), ""))
+        if scope["path"] in OPEN:
+            await self._app(scope, body, sender)
+            return
+        sender.model = self._model
+        if headers.get(MODEL.encode(), self._model) != self._model:
+            raise Refused(412, MODEL, f"this service's model is now {self._model}")
+        self._accounts.admit(client)
+        self._acknowledge(client, headers.get(ACKNOWLEDGE.encode(), ""))
         body.check()
-        await self._app(scope, body, sender)
+        with self._requests.hold(client.name, 1), self._memory.holder(client.name) as held:
+            body.held = sender.held = held
+            body.take()
+            await _while_there(self._app(scope, body, sender), body)
 
     def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client:
         """Who is asking. Without a key and with a wrong one, the answer and its time are the same."""
@@ -105,9 +117,11 @@ class Guard:
 class _Sender:
     """Sends a response, with the request's id and without saying what the service is made of."""
 
-    def __init__(self, send: Send, request_id: str, body: _Body) -> None:
+    def __init__(self, send: Send, request_id: str, body: _Body, limits: Limits) -> None:
         self._send = send
         self._body = body
+        self._limits = limits
+        self.held: Held | None = None
         self.id = request_id if TOKEN.fullmatch(request_id) else secrets.token_hex(16)
         self.status = 0
         self.model = ""  # that answers, for those who may know
@@ -121,7 +135,16 @@ class _Sender:
             if self._body.unread:  # hang up after the answer, rather than read on what nobody wants
                 own.append((b"connection", b"close"))
             message["headers"] = [*message.get("headers", []), *own, (b"x-content-type-options", b"nosniff")]
-        await self._send(message)
+        content = message.get("body", b"")
+        if len(content) <= PIECE:
+            await self._send(message)
+            return
+        if self.held is not None:
+            self.held.add(len(content))
+        async with asyncio.timeout(3 * self._limits.body_seconds + len(content) / READ_PACE):
+            for start in range(0, len(content), PIECE):  # each waits until the client has read most of those before
+                more = message.get("more_body", False) or start + PIECE < len(content)
+                await self._send({**message, "body": content[start : start + PIECE], "more_body": more})
 
     async def refuse(self, refused: Refused) -> None:
         """The error as JSON; nothing if a response is already on its way."""
@@ -144,16 +167,33 @@ class _Body:
         self._ends = time.monotonic() + 3 * limits.body_seconds
         length = headers.get(b"content-length", "0")
         self.unread = length != "0" or b"transfer-encoding" in headers
+        self.held: Held | None = None
+        self._expected = 0
+        self._whole = asyncio.Event()
         if not (length.isascii() and length.isdigit()) or int(length) > limits.body_bytes:
             self._ends = 0.0  # nothing of it is wanted
+        else:
+            self._expected = int(length)
+
+    def take(self) -> None:
+        """Counts the bytes that are there or announced; 429 if the client has too many in flight."""
+        more = max(self._expected, self._total) - (0 if self.held is None else self.held.size)
+        if self.held is not None and more > 0:
+            self.held.take(more)
+
+    async def gone(self) -> None:
+        """Returns when the client hangs up after it has sent the whole body."""
+        await self._whole.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     def check(self) -> None:
         if self._ends == 0 or self._total > self._limits.body_bytes:
             raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
 
     async def __call__(self) -> MutableMapping[str, Any]:
-        if not self.unread:  # whoever waits now waits for the client to leave
-            return await self._receive()
+        if self._whole.is_set():  # whoever waits now waits for the client to leave, and is then cancelled
+            await asyncio.Event().wait()
         pause = min(self._limits.body_seconds, self._ends - time.monotonic())
         try:
             async with asyncio.timeout(max(0.001, pause)):
@@ -162,5 +202,21 @@ class _Body:
             raise Refused(408, "body", "did not arrive in time") from None
         self._total += len(message.get("body", b""))
         self.check()
+        self.take()
         self.unread = bool(message.get("more_body", False))
+        if not self.unread:
+            self._whole.set()
         return message
+
+
+async def _while_there(answering: Awaitable[None], body: _Body) -> None:
+    """Answers, for as long as the client waits for it."""
+    task, gone = asyncio.ensure_future(answering), asyncio.create_task(body.gone())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -37,6 +37,7 @@ class Client:
     name: str
     candidates: int | None = None
     image_queries: int | None = None
+    tokens: int | None = None  # text tokens computed: for every candidate those of all names and their contexts
     rate: float = RATE  # requests a second; twice as many at once
     stored_bytes: int = STORED_BYTES  # of image features, prompts and answers not yet acknowledged
     role: Role = "tune"  # what it may do
@@ -52,6 +53,7 @@ _POLICY = ("role", "prompt", "labels", "expires")
 _TYPES: dict[str, tuple[type, ...]] = {
     "candidates": (int,),
     "image_queries": (int,),
+    "tokens": (int,),
     "rate": (int, float),
     "stored_bytes": (int,),
 }

@@ -1,51 +1,47 @@
 """What the service must not forget: what was spent, answers not yet acknowledged, image features and prompts.
 
-One SQLite file with a write-ahead log. An answer and its price are written in one transaction before the answer is
-sent, so after a `kill -9` a request is either answered and paid for, or neither. Everything belongs to a client: a row
-of another client is as absent as one that was never there. Used from one thread at a time.
+What a request may cost is reserved before any of it is computed, and an answer and its price are written in one
+transaction before the answer is sent. So after a `kill -9` a request is either answered and paid for, or neither:
+reservations of a server that is gone count no longer. Everything belongs to a client: a row of another client is as
+absent as one that was never there. Used from one thread at a time.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
+import secrets
+import shutil
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from unsee.data.images import in_batches
-from unsee.errors import RunError
+from unsee.serve.databases import DatabaseRow, open_database
+from unsee.serve.keys import Client
+from unsee.serve.limits import Refused
 from unsee.types import Floats
 
-LOCKED = 5.0  # seconds to wait for a service that is just ending
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS spent (owner TEXT PRIMARY KEY, candidates INTEGER NOT NULL, image_queries INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS answers (owner TEXT, key TEXT, question BLOB, content BLOB, media TEXT, candidates INTEGER,
-    image_queries INTEGER, time REAL, PRIMARY KEY (owner, key));
-CREATE INDEX IF NOT EXISTS answers_by_time ON answers (time);
-CREATE TABLE IF NOT EXISTS images (owner TEXT, encoder TEXT, digest BLOB, feature BLOB,
-    PRIMARY KEY (owner, encoder, digest)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sets (owner TEXT, id BLOB, digests BLOB, PRIMARY KEY (owner, id));
-CREATE TABLE IF NOT EXISTS prompts (owner TEXT, name TEXT, card TEXT, contexts BLOB, PRIMARY KEY (owner, name));
-"""
+LEASE = 30.0  # seconds without a sign of life after which a server's reservations end
+FREE_BYTES = 64 * 2**20  # of the disk, below which the service is not ready
+ROWS_AT_ONCE = 500  # rows of one statement
+DEATHS = 2  # of the service while it computed the same request; from then on it is refused
+SUSPECTED = 3600.0  # seconds that a death is remembered
+COUNTED = ("candidates", "image_queries", "tokens")
 
 
 @dataclass(frozen=True)
 class Price:
-    """What an answer costs: prompts tried, and images scored under them."""
+    """What an answer costs: prompts tried, images scored under them, and text tokens computed."""
 
     candidates: int = 0
     image_queries: int = 0
+    tokens: int = 0
 
     def __add__(self, other: Price) -> Price:
-        return Price(self.candidates + other.candidates, self.image_queries + other.image_queries)
-
-    def __sub__(self, other: Price) -> Price:
-        return Price(self.candidates - other.candidates, self.image_queries - other.image_queries)
+        return Price(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -64,169 +60,292 @@ class StoredPrompt:
     card: str
     contexts: bytes
 
-
-def make_private(folder: Path) -> None:
-    """Makes the folder, for its owner alone; what an earlier version left there is closed to others too."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in (folder, *folder.glob("serve.*")):
-        if path.stat().st_uid == os.geteuid():
-            path.chmod(0o700 if path == folder else 0o600)
+    @property
+    def size(self) -> int:
+        return len(self.card) + len(self.contexts)
 
 
 class ServiceLedger:
-    """The service's memory, in one SQLite file."""
+    """The service's memory: a folder with an SQLite file, or the address of a PostgreSQL database."""
 
-    def __init__(self, folder: Path) -> None:
-        try:
-            make_private(folder)
-            # Two services would each count what the other spends. The system lets go of it when a process is killed.
-            self._lock = FileLock(folder / "serve.lock", thread_local=False, mode=0o600)
-            self._lock.acquire(timeout=LOCKED)
-            os.close(os.open(folder / "serve.sqlite", os.O_CREAT | os.O_RDWR, 0o600))  # SQLite's other files follow it
-            self._db = sqlite3.connect(folder / "serve.sqlite", timeout=30, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            # Handed to the system before an answer is sent: a killed process loses nothing. Waiting for the disk as
-            # well would help against a power cut only, and takes milliseconds for every answer.
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            with self._db:
-                self._db.executescript(SCHEMA)
-        except Timeout:
-            raise RunError(
-                f"{folder}: another service keeps its state there; give this one its own with --state"
-            ) from None
-        except (OSError, sqlite3.Error) as error:
-            raise RunError(f"{folder}: cannot keep the service's state there ({error})") from None
+    def __init__(self, state: Path | str) -> None:
+        self._db = open_database(state)
+        self.shared = self._db.shared
+        self._server = secrets.token_hex(8)
+        if not self.shared:  # whatever is reserved was reserved by a service that is gone
+            self._db.run("DELETE FROM reservations")
+            self._db.run("DELETE FROM servers")
+        self.probe()
 
     def close(self) -> None:
-        self._db.close()
-        self._lock.release()
+        try:
+            self._db.run("DELETE FROM servers WHERE id = ?", (self._server,))
+        finally:
+            self._db.close()
 
-    def spent(self) -> dict[str, Price]:
-        """What every client has spent."""
-        rows = self._db.execute("SELECT owner, candidates, image_queries FROM spent").fetchall()
-        return {owner: Price(candidates, queries) for owner, candidates, queries in rows}
+    def probe(self) -> None:
+        """Shows that this server lives; fails where nothing can be written, or the disk is nearly full."""
+        now = time.time()
+        with self._db.transaction():
+            values = (self._server, now)
+            alive = "INSERT INTO servers VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"
+            self._db.run(alive, values)
+            self._db.run("DELETE FROM servers WHERE seen < ?", (now - LEASE,))
+            self._db.run("DELETE FROM reservations WHERE server NOT IN (SELECT id FROM servers)")
+        if self._db.folder is not None and shutil.disk_usage(self._db.folder).free < FREE_BYTES:
+            raise OSError(f"less than {FREE_BYTES} bytes are free on the disk of the service's state")
 
-    def stored_bytes(self) -> dict[str, int]:
-        """What every client keeps here."""
-        found: dict[str, int] = {}
-        for table, size in (
-            ("answers", "coalesce(length(content), 0)"),
-            ("images", "length(feature)"),
-            ("sets", "length(digests)"),
-            ("prompts", "length(card) + length(contexts)"),
-        ):
-            for owner, total in self._db.execute(f"SELECT owner, sum({size}) FROM {table} GROUP BY owner"):
-                found[owner] = found.get(owner, 0) + total
-        return found
+    def usage(self, owner: str) -> tuple[Price, int]:
+        """What a client has spent, and how many bytes it keeps here."""
+        query = "SELECT candidates, image_queries, tokens, stored FROM accounts WHERE owner = ?"
+        found = self._db.run(query, (owner,))
+        return (Price(*found[0][:3]), found[0][3]) if found else (Price(), 0)
 
     def find(self, owner: str, key: str) -> StoredAnswer | None:
         """The answer that was given under this idempotency key."""
-        query = "SELECT question, content, media FROM answers WHERE owner = ? AND key = ?"
-        row = self._db.execute(query, (owner, key)).fetchone()
-        return None if row is None else StoredAnswer(*row)
+        found = self._db.run("SELECT question, content, media FROM answers WHERE owner = ? AND key = ?", (owner, key))
+        return StoredAnswer(*found[0]) if found else None
 
-    def record(self, owner: str, price: Price, key: str | None = None, answer: StoredAnswer | None = None) -> None:
-        """Adds to what was spent, and keeps the answer, in one transaction."""
-        with self._db:
-            self._db.execute(
-                "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (owner) DO UPDATE SET "
-                "candidates = candidates + excluded.candidates, image_queries = image_queries + excluded.image_queries",
-                (owner, price.candidates, price.image_queries),
-            )
-            if key is not None and answer is not None:
-                row = (answer.question, answer.content, answer.media, price.candidates, price.image_queries)
-                self._db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (owner, key, *row, time.time()))
+    def reserve(
+        self, client: Client, price: Price, size: int = 0, key: str | None = None, about: Iterable[bytes] = ()
+    ) -> str | StoredAnswer | None:
+        """A reservation of this price and so many bytes, or the answer that is there already under this key.
 
-    def acknowledge(self, owner: str, keys: Iterable[str]) -> int:
-        """Drops the content of answers that have arrived; their keys stay, so that a late copy of a request is known.
-
-        -> bytes that were freed.
+        None: another server is about to answer. Refused says which of the client's limits this would pass, or that
+        one of the hashes in `about` has stopped the service before.
         """
-        freed = 0
-        with self._db:
-            for key in keys:
-                query = "SELECT length(content) FROM answers WHERE owner = ? AND key = ? AND content IS NOT NULL"
-                for (size,) in self._db.execute(query, (owner, key)).fetchall():
-                    freed += size
-                self._db.execute("UPDATE answers SET content = NULL WHERE owner = ? AND key = ?", (owner, key))
-        return freed
+        with self._db.transaction():
+            spent, stored = self._account(client.name)
+            if key is not None:
+                found = self.find(client.name, key)
+                if found is not None:
+                    return found
+                if self._db.run("SELECT 1 FROM reservations WHERE owner = ? AND key = ?", (client.name, key)):
+                    return None
+            self._check_suspects(about)
+            sums = ", ".join(f"coalesce(sum({name}), 0)" for name in (*COUNTED, "bytes"))
+            held = self._db.run(f"SELECT {sums} FROM reservations WHERE owner = ?", (client.name,))[0]
+            for name, before, reserved, asked in zip(COUNTED, astuple(spent), held, astuple(price), strict=False):
+                limit = getattr(client, name)
+                if limit is not None and asked and before + reserved + asked > limit:
+                    left = max(0, limit - before)
+                    raise Refused(403, name, f"the budget is {limit}, {left} are left, {asked} were asked")
+            if size and stored + held[3] + size > client.stored_bytes:
+                message = f"{stored} bytes are stored, {size} more would pass {client.stored_bytes}"
+                raise Refused(403, "stored_bytes", message)
+            made = secrets.token_hex(16)
+            row = (made, self._server, client.name, key, *astuple(price), size)
+            self._db.run("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            return made
 
-    def expire(self, before: float) -> None:
-        """Forgets answers from before this time."""
-        with self._db:
-            self._db.execute("DELETE FROM answers WHERE time < ?", (before,))
+    def settle(
+        self, reserved: str, owner: str, price: Price, key: str | None = None, answer: StoredAnswer | None = None
+    ) -> None:
+        """Charges a price in place of its reservation, and keeps the answer, in one transaction."""
+        with self._db.transaction():
+            kept = 0
+            if key is not None and answer is not None:
+                kept = len(answer.content or b"")
+                row = (answer.question, answer.content, answer.media, price.candidates, price.image_queries)
+                self._db.run("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (owner, key, *row, time.time()))
+            self._charge(reserved, owner, price, kept)
+
+    def acknowledge(self, owner: str, keys: Sequence[str]) -> None:
+        """Drops the content of answers that have arrived; their keys stay for a while: a late copy may yet come."""
+        marks = ",".join("?" * len(keys))
+        with self._db.transaction():
+            self._account(owner)
+            there = f"owner = ? AND key IN ({marks}) AND content IS NOT NULL"
+            sizes = self._db.run(f"SELECT length(content) FROM answers WHERE {there}", (owner, *keys))
+            statement = f"UPDATE answers SET content = NULL, time = ? WHERE {there}"
+            self._db.run(statement, (time.time(), owner, *keys))
+            self._add_stored(owner, -sum(size for (size,) in sizes))
+
+    def turns(self, owner: str, name: str) -> int:
+        """How many keys NAME.0, NAME.1, … a client has used: the number of the next."""
+        found = self._db.run(
+            "SELECT key FROM answers WHERE owner = ? AND key >= ? AND key < ?", (owner, f"{name}.", f"{name}/")
+        )
+        numbers = [key.rpartition(".")[2] for (key,) in found]
+        return 1 + max((int(number) for number in numbers if number.isdecimal() and len(number) < 10), default=-1)
+
+    def expire(self, before: float, acknowledged: float, unused: float) -> bool:
+        """Forgets some old answers, acknowledged keys and images that are in no set; True if there are more."""
+        with self._db.transaction():
+            old = "time < ? OR (content IS NULL AND time < ?)"
+            gone = self._db.run(
+                f"DELETE FROM answers WHERE (owner, key) IN (SELECT owner, key FROM answers WHERE {old} LIMIT ?) "
+                "RETURNING owner, coalesce(length(content), 0)",
+                (before, acknowledged, ROWS_AT_ONCE),
+            )
+            images = self._db.run(
+                "DELETE FROM features WHERE uses = 0 AND (owner, digest, encoder) IN (SELECT owner, digest, encoder "
+                "FROM features WHERE uses = 0 AND time < ? LIMIT ?) RETURNING owner, length(feature)",
+                (unused, ROWS_AT_ONCE),
+            )
+            self._db.run("DELETE FROM suspects WHERE time < ?", (time.time() - SUSPECTED,))
+            for owner in sorted({owner for owner, _ in gone + images}):
+                self._add_stored(owner, -sum(size for whose, size in gone + images if whose == owner))
+        return max(len(gone), len(images)) == ROWS_AT_ONCE
+
+    def count_deaths(self, hashes: Iterable[bytes]) -> None:
+        """The service died while it computed these."""
+        more = "ON CONFLICT (question) DO UPDATE SET deaths = suspects.deaths + 1, time = excluded.time"
+        for each in hashes:
+            self._db.run(f"INSERT INTO suspects VALUES (?, 1, ?) {more}", (each, time.time()))
 
     def missing(self, owner: str, encoder: str, digests: Sequence[str]) -> list[str]:
         """Those of these images that are not here, each once."""
         known: set[str] = set()
-        for batch in in_batches(len(digests), 500):
-            marks = ",".join("?" * len(batch))
-            query = f"SELECT digest FROM images WHERE owner = ? AND encoder = ? AND digest IN ({marks})"
-            rows = self._db.execute(query, (owner, encoder, *(bytes.fromhex(digests[i]) for i in batch))).fetchall()
-            known |= {digest.hex() for (digest,) in rows}
+        for some in _some(digests):
+            marks = ",".join("?" * len(some))
+            query = f"SELECT digest FROM features WHERE owner = ? AND digest IN ({marks}) AND encoder = ?"
+            known |= {bytes(digest).hex() for (digest,) in self._db.run(query, (owner, *some, encoder))}
         return [digest for digest in dict.fromkeys(digests) if digest not in known]
 
-    def put_images(self, owner: str, encoder: str, rows: Iterable[tuple[str, Floats]]) -> None:
-        """Keeps features by image."""
-        entries = [(owner, encoder, bytes.fromhex(digest), feature.tobytes()) for digest, feature in rows]
-        with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?)", entries)
+    def put_images(
+        self, reserved: str, owner: str, encoder: str, rows: Sequence[tuple[str, Floats]], price: Price
+    ) -> None:
+        """Keeps features by image, and charges for them in place of the reservation."""
+        with self._db.transaction():
+            self._account(owner)
+            missing = set(self.missing(owner, encoder, [digest for digest, _ in rows]))
+            new = [(bytes.fromhex(digest), row) for digest, row in rows if digest in missing]
+            uses: dict[bytes, int] = {}  # a set may hold an image whose features are those of another encoder
+            for some in _some([digest for digest, _ in new]):
+                marks = ",".join("?" * len(some))
+                query = f"SELECT digest, uses FROM features WHERE owner = ? AND digest IN ({marks})"
+                uses |= {bytes(digest): count for digest, count in self._db.run(query, (owner, *some))}
+            now = time.time()
+            values = [(owner, digest, encoder, row.tobytes(), uses.get(digest, 0), now) for digest, row in new]
+            self._db.many("INSERT INTO features VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
+            self._charge(reserved, owner, price, sum(row.nbytes for _, row in new))
 
-    def put_set(self, owner: str, name: str, digests: Sequence[str]) -> None:
-        """Keeps which images are in a set, in order."""
+    def put_set(self, reserved: str, owner: str, encoder: str, name: str, digests: Sequence[str]) -> list[str]:
+        """Keeps which images are in a set, in order; -> images that are missing, and then nothing is kept."""
         joined = b"".join(bytes.fromhex(digest) for digest in digests)
-        with self._db:
-            self._db.execute("INSERT OR REPLACE INTO sets VALUES (?, ?, ?)", (owner, bytes.fromhex(name), joined))
+        with self._db.transaction():
+            self._account(owner)
+            missing = self.missing(owner, encoder, digests)
+            made: list[DatabaseRow] = []
+            if not missing:
+                statement = "INSERT INTO sets VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+                made = self._db.run(statement, (owner, bytes.fromhex(name), joined))
+            if made:
+                self._use(owner, list(dict.fromkeys(digests)), 1)
+            self._charge(reserved, owner, Price(), len(joined) if made else 0)
+        return missing
+
+    def has_set(self, owner: str, name: str) -> bool:
+        return bool(self._db.run("SELECT 1 FROM sets WHERE owner = ? AND id = ?", (owner, bytes.fromhex(name))))
 
     def features(self, owner: str, encoder: str, name: str) -> Floats | None:
         """The features of a set (n, E); None if the client has no such set, or images of it are gone."""
-        query = "SELECT digests FROM sets WHERE owner = ? AND id = ?"
-        row = self._db.execute(query, (owner, bytes.fromhex(name))).fetchone()
-        if row is None:
+        row = self._db.run("SELECT digests FROM sets WHERE owner = ? AND id = ?", (owner, bytes.fromhex(name)))
+        if not row:
             return None
-        found: list[Floats] = []
-        query = "SELECT feature FROM images WHERE owner = ? AND encoder = ? AND digest = ?"
-        for start in range(0, len(row[0]), 32):
-            image = self._db.execute(query, (owner, encoder, row[0][start : start + 32])).fetchone()
-            if image is None:
-                return None
-            found.append(np.frombuffer(image[0], dtype=np.float32))
-        return np.stack(found)
+        digests = _cut(row[0][0])
+        found: dict[bytes, bytes] = {}
+        for some in _some(list(dict.fromkeys(digests))):
+            marks = ",".join("?" * len(some))
+            query = f"SELECT digest, feature FROM features WHERE owner = ? AND digest IN ({marks}) AND encoder = ?"
+            found |= {bytes(digest): feature for digest, feature in self._db.run(query, (owner, *some, encoder))}
+        if len(found) < len(set(digests)):
+            return None
+        return np.stack([np.frombuffer(found[digest], dtype=np.float32) for digest in digests])
 
     def delete_set(self, owner: str, name: str) -> bool:
         """Deletes a set, and the features of images that no other set of the client holds."""
-        with self._db:
-            row = self._db.execute(
-                "DELETE FROM sets WHERE owner = ? AND id = ? RETURNING digests", (owner, bytes.fromhex(name))
-            ).fetchall()
+        with self._db.transaction():
+            self._account(owner)
+            statement = "DELETE FROM sets WHERE owner = ? AND id = ? RETURNING digests"
+            row = self._db.run(statement, (owner, bytes.fromhex(name)))
             if not row:
                 return False
-            kept: set[bytes] = set()
-            for (joined,) in self._db.execute("SELECT digests FROM sets WHERE owner = ?", (owner,)):
-                kept |= {joined[i : i + 32] for i in range(0, len(joined), 32)}
-            gone = {row[0][0][i : i + 32] for i in range(0, len(row[0][0]), 32)} - kept
-            self._db.executemany("DELETE FROM images WHERE owner = ? AND digest = ?", [(owner, d) for d in gone])
+            freed = self._use(owner, list(dict.fromkeys(_cut(row[0][0]))), -1)
+            self._add_stored(owner, -freed - len(row[0][0]))
             return True
 
-    def put_prompt(self, owner: str, name: str, prompt: StoredPrompt) -> None:
+    def put_prompt(self, reserved: str, owner: str, name: str, prompt: StoredPrompt, price: Price) -> None:
         """Deploys a prompt, in place of an earlier one of this name."""
-        with self._db:
-            row = (owner, name, prompt.card, prompt.contexts)
-            self._db.execute("INSERT OR REPLACE INTO prompts VALUES (?, ?, ?, ?)", row)
+        with self._db.transaction():
+            self._account(owner)
+            before = self.prompt(owner, name)
+            self._db.run(
+                "INSERT INTO prompts VALUES (?, ?, ?, ?) ON CONFLICT (owner, name) DO UPDATE SET "
+                "card = excluded.card, contexts = excluded.contexts",
+                (owner, name, prompt.card, prompt.contexts),
+            )
+            self._charge(reserved, owner, price, prompt.size - (0 if before is None else before.size))
 
     def prompt(self, owner: str, name: str) -> StoredPrompt | None:
         """A deployed prompt of this client."""
-        query = "SELECT card, contexts FROM prompts WHERE owner = ? AND name = ?"
-        row = self._db.execute(query, (owner, name)).fetchone()
-        return None if row is None else StoredPrompt(*row)
+        found = self._db.run("SELECT card, contexts FROM prompts WHERE owner = ? AND name = ?", (owner, name))
+        return StoredPrompt(*found[0]) if found else None
 
     def prompts(self, owner: str) -> dict[str, str]:
         """The cards of this client's prompts, by name."""
-        query = "SELECT name, card FROM prompts WHERE owner = ? ORDER BY name"
-        return dict(self._db.execute(query, (owner,)).fetchall())
+        rows = self._db.run("SELECT name, card FROM prompts WHERE owner = ? ORDER BY name", (owner,))
+        return dict(rows)
 
     def delete_prompt(self, owner: str, name: str) -> bool:
         """Withdraws a prompt; False if there is none."""
-        with self._db:
-            done = self._db.execute("DELETE FROM prompts WHERE owner = ? AND name = ?", (owner, name))
-        return done.rowcount > 0
+        with self._db.transaction():
+            self._account(owner)
+            gone = self.prompt(owner, name)
+            if gone is None:
+                return False
+            self._db.run("DELETE FROM prompts WHERE owner = ? AND name = ?", (owner, name))
+            self._add_stored(owner, -gone.size)
+            return True
+
+    def release(self, reserved: str) -> None:
+        """Nothing of this is charged."""
+        self._db.run("DELETE FROM reservations WHERE id = ?", (reserved,))
+
+    def _account(self, owner: str) -> tuple[Price, int]:
+        """What a client has spent and stored; until the transaction ends, nobody else changes it."""
+        self._db.run("INSERT INTO accounts (owner) VALUES (?) ON CONFLICT DO NOTHING", (owner,))
+        columns = "candidates, image_queries, tokens, stored"
+        row = self._db.run(f"UPDATE accounts SET stored = stored WHERE owner = ? RETURNING {columns}", (owner,))[0]
+        return Price(*row[:3]), row[3]
+
+    def _charge(self, reserved: str, owner: str, price: Price, kept: int) -> None:
+        if not self._db.run("DELETE FROM reservations WHERE id = ? RETURNING 1", (reserved,)):
+            raise Refused(503, "time", "the service was away for too long; ask again", retry_after=1)
+        changes = ", ".join(f"{name} = {name} + ?" for name in COUNTED)
+        self._db.run(f"UPDATE accounts SET {changes} WHERE owner = ?", (*astuple(price), owner))
+        self._add_stored(owner, kept)
+
+    def _add_stored(self, owner: str, more: int) -> None:
+        self._db.run("UPDATE accounts SET stored = stored + ? WHERE owner = ?", (more, owner))
+
+    def _use(self, owner: str, digests: Sequence[str] | Sequence[bytes], more: int) -> int:
+        """Counts in how many sets these images are; -> bytes of those that were in the last one, and are deleted."""
+        freed = 0
+        for some in _some(digests):
+            there = f"owner = ? AND digest IN ({','.join('?' * len(some))})"
+            self._db.run(f"UPDATE features SET uses = uses + ? WHERE {there}", (more, owner, *some))
+            if more < 0:
+                statement = f"DELETE FROM features WHERE {there} AND uses = 0 RETURNING length(feature)"
+                freed += sum(size for (size,) in self._db.run(statement, (owner, *some)))
+        return freed
+
+    def _check_suspects(self, about: Iterable[bytes]) -> None:
+        given = list(about)
+        for some in _some(given):
+            marks = ",".join("?" * len(some))
+            query = f"SELECT 1 FROM suspects WHERE question IN ({marks}) AND deaths >= ? AND time > ?"
+            if self._db.run(query, (*some, DEATHS, time.time() - SUSPECTED)):
+                message = f"stopped the service {DEATHS} times; it is not computed again within an hour"
+                raise Refused(422, "request", message)
+
+
+def _cut(joined: bytes) -> list[bytes]:
+    return [bytes(joined[start : start + 32]) for start in range(0, len(joined), 32)]
+
+
+def _some(digests: Sequence[Any]) -> Iterable[list[bytes]]:
+    """Hashes as bytes, as many at a time as one statement takes."""
+    for batch in in_batches(len(digests), ROWS_AT_ONCE):
+        yield [digest if isinstance(digest, bytes) else bytes.fromhex(digest) for digest in (digests[i] for i in batch)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,23 @@ TOKEN = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)  # a request id or an id
 class Refused(Exception):
     """A request that is not answered: an HTTP status, the field at fault, and a sentence."""
 
-    def __init__(self, status: int, field: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        field: str,
+        message: str,
+        retry_after: float | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
+        self._more = dict(more or {})  # facts for the client's program
         self.status = status
         self.field = field
         self.message = message
         self.retry_after = retry_after
 
     def as_dict(self) -> dict[str, dict[str, str]]:
-        return {"error": {"field": self.field, "message": self.message}}
+        return {"error": {"field": self.field, "message": self.message, **self._more}}
 
     def headers(self) -> dict[str, str]:
         """Headers that say what to do next."""
@@ -50,23 +58,28 @@ class Limits:
     """The most that one request may ask for."""
 
     body_bytes: int = 64 * 2**20
-    answer_bytes: int = 256 * 2**20
+    classify_bytes: int = 24 * 2**20  # of a question about one image, in base64
+    answer_bytes: int = 32 * 2**20
+    values: int = 50_000  # of one JSON body
     images: int = 20_000  # of one set
     files: int = 2_000  # of one upload
     pixels: int = 25_000_000  # of one image, looked up before it is decoded
     classes: int = 2_000
     name_length: int = 200  # characters of a class name or template
     candidates: int = 256
+    tokens: int = 1_000_000  # candidates times the tokens of all names and their contexts
     norm: float = 1e6  # of one context; far above any token's, far below what overflows
     seconds: float = 60.0  # to answer one request
     body_seconds: float = 30.0  # between two pieces of a body, and three times that for all of it
     head_seconds: float = 10.0  # to send a request's head
     head_bytes: int = 32 * 2**10
     queue: int = 512  # requests that wait for the model
+    connections: int = 512  # half of them with requests of one client
+    memory: int = 256 * 2**20  # bytes of bodies and answers in flight; half of it for one client
 
     def published(self) -> dict[str, int]:
         """Those that a client needs to cut its requests to size."""
-        names = ("body_bytes", "answer_bytes", "images", "files", "classes", "candidates")
+        names = ("body_bytes", "answer_bytes", "images", "files", "classes", "candidates", "tokens")
         return {name: int(getattr(self, name)) for name in names}
 
 
@@ -159,8 +172,9 @@ def decode_image(content: bytes, limits: Limits, field: str) -> Image.Image:
         raise Refused(422, field, "does not fit into memory") from None
 
 
-def answer_size(candidates: int, images: int, classes: Sequence[str], limits: Limits) -> None:
-    """Refuses a question whose answer would be too large."""
+def answer_size(candidates: int, images: int, classes: Sequence[str], limits: Limits) -> int:
+    """The bytes of an answer; refuses a question whose answer would be too large."""
     size = 4 * candidates * images * len(classes)
     if size > limits.answer_bytes:
         raise Refused(422, "contexts", f"the answer would be {size} bytes, more than the {limits.answer_bytes} allowed")
+    return size

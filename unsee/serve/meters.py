@@ -6,6 +6,7 @@ They are for the operator: on a port of their own, or with a key of role operate
 from __future__ import annotations
 
 from collections.abc import Sized
+from dataclasses import asdict
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
@@ -47,8 +48,8 @@ class Meters:
             name = state["client"].name
             self._by_client.labels(name, str(status)).inc()
             if "charged" in state:
-                self._charged.labels(name, "candidates").inc(state["charged"].candidates)
-                self._charged.labels(name, "image_queries").inc(state["charged"].image_queries)
+                for what, count in asdict(state["charged"]).items():
+                    self._charged.labels(name, what).inc(count)
 
     def merged(self, requests: int) -> None:
         """Counts one forward."""

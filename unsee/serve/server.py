@@ -1,31 +1,28 @@
-"""Runs the service until it is told to stop: sockets, time-outs of slow senders, and an orderly end."""
+"""Runs the service until it is told to stop: sockets, and an orderly end."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unsee.data.other_names import OtherNames
 from unsee.errors import InputError
 from unsee.models.local import LocalModel
 from unsee.serve.access_log import ServiceLog
 from unsee.serve.app import make_app
+from unsee.serve.connections import limited_protocol
+from unsee.serve.disclosure import Disclosure
 from unsee.serve.keys import ANYONE, Keys
-from unsee.serve.limits import Limits, Refused
+from unsee.serve.limits import Limits
 from unsee.serve.meters import Meters
 from unsee.serve.origin import OriginCheck
-from unsee.serve.service import Disclosure, open_service
+from unsee.serve.service import open_service
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 GRACE = 30  # seconds that requests in flight get on SIGTERM, beyond their own time limit
@@ -34,7 +31,7 @@ KEEP_ALIVE = 75  # seconds between two requests on one connection
 
 def make_server(
     model: LocalModel,
-    state: Path,
+    state: Path | str,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -87,7 +84,7 @@ def make_server(
         port=port,
         ssl_certfile=None if tls is None else tls[0],
         ssl_keyfile=None if tls is None else tls[1],
-        http=timed_protocol(limits.head_seconds),
+        http=limited_protocol(limits),
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -122,54 +119,3 @@ def _check_certificate(certificate: Path, key: Path) -> None:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
     except OSError as error:  # that of ssl is one too
         raise InputError(f"{certificate} and {key} are no certificate with its key ({error})") from None
-
-
-def timed_protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP/1.1 that hangs up on whoever takes longer than this to send a request's head."""
-
-    class TimedProtocol(H11Protocol):
-        _deadline: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._deadline = self.loop.call_later(seconds, self._hang_up)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._disarm()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            answered = self.cycle is None or self.cycle.response_complete
-            if self.conn.their_state is h11.IDLE and answered:  # part of a head
-                if self._deadline is None:
-                    self._deadline = self.loop.call_later(seconds, self._hang_up)
-            else:
-                self._disarm()
-
-        def send_400_response(self, msg: str) -> None:
-            """A head that is no HTTP, or too large: JSON like every other error."""
-            body = json.dumps(Refused(400, "head", "not an HTTP request, or its head is too large").as_dict()).encode()
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            for event in (
-                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
-            self.transport.close()
-
-        def _hang_up(self) -> None:
-            if not self.transport.is_closing():
-                self.transport.close()
-
-        def _disarm(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-    return TimedProtocol

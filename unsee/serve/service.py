@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import re
+import os
+import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unsee.data.images import in_batches
 from unsee.data.other_names import OtherNames
 from unsee.errors import InputError
 from unsee.models.local import LocalModel
 from unsee.models.remote.wire import (
-    CONFIDENCES,
     CONTEXTS,
-    LOGS,
     MEDIA,
-    TOP,
     Message,
     WireError,
     pack,
@@ -33,9 +28,10 @@ from unsee.models.remote.wire import (
     unpack,
 )
 from unsee.runs.records import PromptCard
-from unsee.serve.accounts import Accounts, ResponseBody
+from unsee.serve.accounts import Accounts, Bill, ResponseBody
 from unsee.serve.deployed import read_prompt
-from unsee.serve.engine import KEPT_BYTES, ClassList, Engine, Glance, Question, Recent
+from unsee.serve.disclosure import Disclosure
+from unsee.serve.engine import IMAGE_TOKENS, KEPT_BYTES, ClassList, Glance, Question, Recent
 from unsee.serve.keys import ANYONE, Client
 from unsee.serve.ledger import Price, ServiceLedger, StoredPrompt
 from unsee.serve.limits import (
@@ -46,52 +42,16 @@ from unsee.serve.limits import (
     check_contexts,
     check_image_digest,
     check_template,
-    decode_image,
     read_list,
 )
-from unsee.serve.merging import ModelQueue
+from unsee.serve.merging import Asker
 from unsee.serve.policy import Under, granted_prompt, prompt_owner, under_any, under_fixed, under_template
+from unsee.serve.shares import Shares
+from unsee.serve.steps import Steps
 from unsee.types import Floats
 
 T = TypeVar("T")
-DECODERS = 2  # threads that decode images and write messages, beside the model's own
-INLINE = 2**20  # bytes of an answer that is written where it is; a thread would take longer
-LARGEST = 64  # candidates or images of one merged forward
-
-
-@dataclass(frozen=True)
-class Disclosure:
-    """What leaves the service: how many classes of each answer, their confidences or not, token statistics or not."""
-
-    top: int | None = None  # None: all classes
-    confidences: bool = True
-    token_statistics: bool = True
-
-    @classmethod
-    def parse(cls, answers: str, card: str) -> Disclosure:
-        """From `--answers all`, `top-K` or `label`, and `--card full` or `none`."""
-        statistics = card == "full"
-        if answers in ("all", "label"):
-            return cls(1 if answers == "label" else None, answers == "all", statistics)
-        found = re.fullmatch(r"top-([1-9][0-9]{0,5})", answers)
-        if found is None:
-            raise InputError(f"--answers is all, label, or top-K such as top-5, not {answers!r}")
-        return cls(int(found[1]), True, statistics)
-
-    @property
-    def answers(self) -> str:
-        """As `--answers` has it."""
-        return "all" if self.top is None else f"top-{self.top}" if self.confidences else "label"
-
-    def arrays(self, logs: Floats, form: str) -> dict[str, NDArray[Any]]:
-        """The arrays that are sent for these logs of confidences (b, n, C)."""
-        if self.top is None:
-            return {LOGS: logs} if form == "logs" else {CONFIDENCES: np.exp(logs)}
-        order = np.argsort(-logs, axis=-1, kind="stable")[..., : self.top].astype(np.int32)
-        found: dict[str, NDArray[Any]] = {TOP: order}
-        if self.confidences:
-            found[CONFIDENCES] = np.exp(np.take_along_axis(logs, order, axis=-1))
-        return found
+INLINE = 2**16  # bytes of a message that is read or written where it is; a thread would take longer
 
 
 @dataclass(eq=False)
@@ -103,21 +63,24 @@ class Service:
     limits: Limits = field(default_factory=Limits)
     disclosure: Disclosure = field(default_factory=Disclosure)
     watch_merged: Callable[[int], None] = lambda merged: None
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))  # for what this server alone has to know
     other_names: OtherNames = field(default_factory=dict)  # of forgotten classes, besides those the package knows
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.model)
-        self.queue = ModelQueue(self.limits.queue, LARGEST, self.watch_merged)
+        self.steps = Steps(self.model, self.limits, self.folder, self.watch_merged)
+        self.queue = self.steps.queue
         self.accounts = Accounts(self.ledger, self.limits.seconds)
-        self._pool = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
+        self.memory = Shares(max(self.limits.memory, 4 * self.limits.body_bytes), "bytes in flight")
         self._sets: Recent[Floats] = Recent(KEPT_BYTES)
+        self.ledger.count_deaths(self.steps.marks.left)
 
     async def close(self) -> None:
-        """Finishes what is being answered."""
-        await self.accounts.finish()
-        await self.queue.close()
-        await self.accounts.close()
-        self._pool.shutdown()
+        """Finishes what is being answered; ends in any case."""
+        try:
+            await self.accounts.finish()
+            await self.steps.close(self.limits.seconds)
+        finally:
+            await self.accounts.close(1.0)
 
     def card(self, client: Client) -> dict[str, object]:
         """What a client may know of the model, and of what it may ask."""
@@ -145,10 +108,14 @@ class Service:
         if missing:
             return {"missing": missing}
         name = set_digest(checked)
+
+        async def work(reserved: str) -> list[str]:
+            put = partial(self.ledger.put_set, reserved, client.name, self._encoder, name, checked)
+            return await self.accounts.disk(put)
+
         if await self._features(client, name) is None:
-            self.accounts.store(client, 32 * len(checked))
-            await self.accounts.disk(lambda: self.ledger.put_set(client.name, name, checked))
-        return {"images": name, "count": len(checked)}
+            missing = await self.accounts.reserved(client, Bill(Price(), 32 * len(checked)), (), work)
+        return {"missing": missing} if missing else {"images": name, "count": len(checked)}
 
     async def keep_images(self, client: Client, files: Sequence[tuple[str, bytes]], as_set: bool) -> dict[str, object]:
         """Stores and encodes image files by (digest, content), those that are not here yet; as a set, if wanted."""
@@ -156,18 +123,27 @@ class Service:
         missing = set(await self.accounts.disk(lambda: self.ledger.missing(client.name, self._encoder, digests)))
         new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest in missing}  # each once
         rows = sorted(new.values())
-        for batch in in_batches(
-            len(rows), LARGEST
-        ):  # stored one by one: an upload that is cut short was not for nothing
-            part = await asyncio.gather(*(self._prepare(files[rows[i]][1], f"images[{rows[i]}]") for i in batch))
-            features = await self.queue.ask(self._encode, "images", part, len(part))
-            self.accounts.store(client, features.nbytes)
-            entries = [(digests[rows[i]], feature) for i, feature in zip(batch, features, strict=True)]
-            await self.accounts.disk(partial(self.ledger.put_images, client.name, self._encoder, entries))
+        for batch in in_batches(len(rows), self.model.encoder.batch):  # an upload that is cut short was not for nothing
+            await self._keep_some(client, [(f"images[{rows[i]}]", *files[rows[i]]) for i in batch])
         kept: dict[str, object] = {"count": len(files)}
         if as_set:
             kept = await self.keep_set(client, digests)
         return kept | {"encoded": len(rows), "known": len(files) - len(rows)}
+
+    async def _keep_some(self, client: Client, files: Sequence[tuple[str, str, bytes]]) -> None:
+        """Encodes and keeps some images by (field, digest, content); charged and counted before others are decoded."""
+        hashes = [bytes.fromhex(digest) for _, digest, _ in files]
+        price, asker = Price(tokens=IMAGE_TOKENS * len(files)), Asker(client.name)
+        bill = Bill(price, 4 * self.steps.engine.width * len(files))
+
+        async def work(reserved: str) -> None:
+            images = [self.steps.decoder(content, field) for field, _, content in files]
+            features = await self.steps.encode(asker, images, hashes, bill)
+            entries = [(digest, row) for (_, digest, _), row in zip(files, features, strict=True)]
+            put = partial(self.ledger.put_images, reserved, client.name, self._encoder, entries, price)
+            await self.accounts.disk(put)
+
+        await self.accounts.reserved(client, bill, hashes, work)
 
     async def count_images(self, client: Client, name: str) -> int:
         """How many images a set holds; 404 if the client has no such set."""
@@ -178,34 +154,33 @@ class Service:
         if not await self.accounts.disk(lambda: self.ledger.delete_set(client.name, name)):
             raise Refused(404, "images", "there is no such set of images")
         self._sets.drop((client.name, name))
-        await self.accounts.recount_stored()
 
     async def confidences(self, client: Client, body: bytes, key: str | None) -> ResponseBody:
         """Confidences for the contexts, or the template, in a message."""
-        try:
-            message = unpack(body)
-        except WireError as error:
-            raise Refused(422, "body", str(error)) from None
+        asker = Asker(client.name)
+        read = await self.beside_if_large(asker, len(body), partial(self._read, body, client.name))
+        message, classes, contexts, asker.about = read
         facts = message.facts
         form = facts.get("form", "confidences")
         if form not in ("confidences", "logs") or (form == "logs" and self.disclosure.top is not None):
             raise Refused(422, "form", "must be confidences, or logs where the service answers with all classes")
-        classes = self._class_list(facts, client.name)
         features = await self._known_features(client, facts.get("images", ""))
         if CONTEXTS not in message.arrays and "template" not in facts:
             raise Refused(422, "contexts", "neither contexts nor a template are given")
-        contexts = self._contexts(message) if CONTEXTS in message.arrays else None
         question = Question(classes, contexts, features)
-        answer_size(question.size, len(features), classes.names, self.limits)
+        size = answer_size(question.size, len(features), classes.names, self.limits)
+        tokens = await self.steps.count(asker, classes, 0 if contexts is None else contexts.shape[1])
+        if question.size * sum(tokens) > self.limits.tokens:
+            asked = f"{question.size} candidates of {sum(tokens)} tokens"
+            raise Refused(422, "contexts", f"{asked} are more than the {self.limits.tokens} tokens of one request")
+        bill = Bill(Price(question.size, question.size * len(features), question.size * sum(tokens)), size + 4096)
 
         async def work() -> ResponseBody:
-            logs = await self._ask(self.engine.answer, question.merges_with, question, question.size)
-            if logs.nbytes <= INLINE:
-                return self._answer(logs, form)
-            return await self._in_pool(lambda: self._answer(logs, form))
+            with self.memory.hold(client.name, 2 * size + (0 if contexts is None else contexts.nbytes)):
+                logs = await self.steps.logs(asker, question, tokens, bill)
+                return await self.beside_if_large(asker, logs.nbytes, partial(self._answer, logs, form))
 
-        price = Price(question.size, question.size * len(features))
-        return await self.accounts.answer_once(client, key, self._identity(message.digest()), price, work)
+        return await self.accounts.answer_once(client, key, asker.about, bill, work)
 
     async def classify(
         self,
@@ -217,35 +192,52 @@ class Service:
         key: str | None,
     ) -> ResponseBody:
         """Labels with their scores for one image, highest first, as JSON."""
-        under = await self._under(client, labels, template, prompt)
-        question = self._identity(json.dumps(under.facts).encode() + b"\0" + image)
+        asker = Asker(client.name)
+        hash_image = lambda: hashlib.sha256(image).digest()  # noqa: E731
+        asker.about = hashed = await self.beside_if_large(asker, len(image), hash_image)
+        under = await self._under(asker, client, labels, template, prompt)
+        asker.about = question = self._identity(json.dumps(under.facts).encode() + b"\0" + hashed)
+        tokens = await self.steps.count(asker, under.classes, 0 if under.contexts is None else len(under.contexts))
+        glance = Glance(None, under.classes, under.contexts, under.identity, about=hashed)
+        bill = Bill(Price(0, 1, IMAGE_TOKENS + sum(tokens)), 2 * sum(len(label) + 40 for label in under.labels))
 
         async def work() -> ResponseBody:
-            glance = Glance(await self._prepare(image, "inputs"), under.classes, under.contexts, under.identity)
-            found = await self._ask(self.engine.classify, "classify", glance)
+            with self.memory.hold(client.name, len(image)):
+                found = await self.steps.classify(asker, self.steps.decoder(image, "inputs"), glance, tokens, bill)
+            bill.price = bill.used  # names that are known cost nothing
             return self._labels(under.labels, under.served(found, image))
 
-        found = await self.accounts.answer_once(client, key, question, Price(image_queries=1), work)
-        return replace(found, note=under.note)
+        answer = await self.accounts.answer_once(client, key, question, bill, work, (hashed,))
+        return replace(answer, note=under.note)
 
     async def deploy(self, client: Client, name: str, body: bytes) -> PromptCard:
         """Keeps a prompt under this name."""
         card, classes, contexts = read_prompt(body, self.model.card, self.limits)
-        await self._ask(self._check, "check", (classes, len(contexts)))
         stored = StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts}))
-        self.accounts.store(client, len(stored.card) + len(stored.contexts))
-        await self.accounts.disk(lambda: self.ledger.put_prompt(client.name, name, stored))
-        await self.accounts.recount_stored()
+        if await self.accounts.disk(lambda: self.ledger.prompt(client.name, name)) == stored:
+            return card
+        asker = Asker(client.name, hashlib.sha256(body).digest())
+        tokens = await self.steps.count(asker, classes, len(contexts))
+        bill = Bill(Price(candidates=1, tokens=sum(tokens)), stored.size)  # a prompt to be tried on any image
+
+        async def work(reserved: str) -> None:
+            await self.steps.check(asker, classes, tokens, len(contexts), bill)
+            await self.accounts.disk(partial(self.ledger.put_prompt, reserved, client.name, name, stored, bill.price))
+
+        await self.accounts.reserved(client, bill, (asker.about,), work)
         return card
 
     def deploy_at_start(self, name: str, body: bytes) -> None:
         """Keeps a prompt of the operator, before the service runs; InputError says what is wrong with it."""
         try:
             card, classes, contexts = read_prompt(body, self.model.card, self.limits)
+            self.steps.engine.check(classes, len(contexts))
+            stored = StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts}))
+            reserved = self.ledger.reserve(ANYONE, Price(), stored.size)
         except Refused as refused:
             raise InputError(f"prompt {name!r} cannot be deployed: {refused.field}: {refused}") from None
-        self.engine.check(classes, len(contexts))
-        self.ledger.put_prompt(ANYONE.name, name, StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts})))
+        assert isinstance(reserved, str)  # without a key there is no earlier answer
+        self.ledger.put_prompt(reserved, ANYONE.name, name, stored, Price())
 
     async def prompt(self, client: Client, name: str) -> tuple[PromptCard, bytes]:
         """A deployed prompt; 404 if the client has none of this name."""
@@ -261,7 +253,6 @@ class Service:
     async def withdraw(self, client: Client, name: str) -> None:
         if not await self.accounts.disk(lambda: self.ledger.delete_prompt(client.name, name)):
             raise Refused(404, "name", "there is no such prompt")
-        await self.accounts.recount_stored()
 
     @property
     def _encoder(self) -> str:
@@ -283,11 +274,19 @@ class Service:
             raise Refused(422, "template", "is needed for the names that contexts do not apply to")
         return ClassList(names, chosen, template, owner)
 
-    def _contexts(self, message: Message) -> Floats:
-        return check_contexts(message.arrays[CONTEXTS], self.model.card, self.limits)
+    def _read(self, body: bytes, owner: str) -> tuple[Message, ClassList, Floats | None, bytes]:
+        """A message with its names and contexts, checked, and its hash."""
+        try:
+            message = unpack(body)
+        except WireError as error:
+            raise Refused(422, "body", str(error)) from None
+        given = message.arrays.get(CONTEXTS)
+        contexts = None if given is None else check_contexts(given, self.model.card, self.limits)
+        classes = self._class_list(message.facts, owner)
+        return message, classes, contexts, self._identity(message.digest())
 
     async def _under(
-        self, client: Client, labels: Sequence[str] | None, template: str | None, prompt: str | None
+        self, asker: Asker, client: Client, labels: Sequence[str] | None, template: str | None, prompt: str | None
     ) -> Under:
         """What a classification is made under: a deployed prompt, or a template."""
         ids = self.model.tokenizer.ids
@@ -300,11 +299,11 @@ class Service:
             if client.labels == "fixed":
                 return under_fixed(card, content, labels, ANYONE.name, self.limits)
             given = card, content, labels, client.name, self.limits, ids, self.other_names
-            return await self._in_pool(lambda: under_any(*given))
+            return await self.steps.beside(asker, lambda: under_any(*given))
         if prompt is None:
             return under_template(labels, template, client.name, self.limits)
         card, content = await self.prompt(prompt_owner(client), prompt)
-        return await self._in_pool(lambda: under_any(card, content, labels, client.name, self.limits, ids))
+        return await self.steps.beside(asker, lambda: under_any(card, content, labels, client.name, self.limits, ids))
 
     def _labels(self, names: Sequence[str], confidences: Floats) -> ResponseBody:
         order = np.argsort(-confidences, kind="stable")[: self.disclosure.top]
@@ -315,36 +314,12 @@ class Service:
     def _answer(self, logs: Floats, form: str) -> ResponseBody:
         if not np.isfinite(logs).all():
             raise Refused(422, "contexts", "the model has no finite answer to these contexts")
-        found = pack(self.disclosure.arrays(logs, form), {"model": self.model.card.fingerprint})
-        return ResponseBody(found, MEDIA)
+        content = pack(self.disclosure.arrays(logs, form), {"model": self.model.card.fingerprint})
+        return ResponseBody(content, MEDIA, digest=hashlib.sha256(content).hexdigest())
 
-    async def _ask(self, forward: Callable[[Sequence[Any]], Sequence[Any]], kind: Any, item: Any, size: int = 1) -> Any:
-        try:
-            return await self.queue.ask(forward, kind, item, size)
-        except InputError as error:  # names that are too long for the model, or leave no room for the contexts
-            raise Refused(422, "class_names", str(error)) from None
-
-    def _encode(self, parts: Sequence[Sequence[Any]]) -> list[Floats]:
-        features = self.engine.encode([image for part in parts for image in part])
-        return list(np.split(features, np.cumsum([len(part) for part in parts])[:-1]))
-
-    def _check(self, given: Sequence[tuple[ClassList, int]]) -> list[None]:
-        for classes, contexts in given:
-            self.engine.check(classes, contexts)
-        return [None] * len(given)
-
-    async def _prepare(self, content: bytes, field: str) -> Any:
-        def prepare() -> Any:
-            image = decode_image(content, self.limits, field)
-            try:
-                return self.model.encoder.prepare(image)
-            except Exception:  # rare modes that Pillow cannot turn into RGB
-                raise Refused(422, field, f"an image of mode {image.mode} cannot be turned into RGB") from None
-
-        return await self._in_pool(prepare)
-
-    async def _in_pool(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def beside_if_large(self, asker: Asker, size: int, work: Callable[[], T]) -> T:
+        """Does something with so many bytes; not in the event loop, which all clients share, if that takes long."""
+        return work() if size <= INLINE else await self.steps.beside(asker, work)
 
     async def _known_features(self, client: Client, name: str) -> Floats:
         found = await self._features(client, check_image_digest(name, "images"))
@@ -354,6 +329,9 @@ class Service:
 
     async def _features(self, client: Client, name: str) -> Floats | None:
         found = self._sets.get((client.name, name))
+        if found is not None and self.ledger.shared:  # another server may have deleted it
+            there = await self.accounts.disk(lambda: self.ledger.has_set(client.name, name))
+            found = found if there else None
         if found is None:
             found = await self.accounts.disk(lambda: self.ledger.features(client.name, self._encoder, name))
             if found is not None:
@@ -363,12 +341,14 @@ class Service:
 
 def open_service(
     model: LocalModel,
-    state: Path,
+    state: Path | str,
     limits: Limits | None = None,
     disclosure: Disclosure | None = None,
     watch_merged: Callable[[int], None] = lambda merged: None,
     other_names: OtherNames | None = None,
 ) -> Service:
-    """The service of a model, with its memory in this folder."""
+    """The service of a model, with its memory in this folder or in a PostgreSQL database."""
     ledger = ServiceLedger(state)
-    return Service(model, ledger, limits or Limits(), disclosure or Disclosure(), watch_merged, other_names or {})
+    folder = Path(tempfile.gettempdir()) / f"unsee-serve-{os.geteuid()}" if ledger.shared else Path(state)
+    names = other_names or {}
+    return Service(model, ledger, limits or Limits(), disclosure or Disclosure(), watch_merged, folder, names)

@@ -31,6 +31,7 @@ from unsee.models.remote.wire import (
     CONTEXTS,
     LOGS,
     MEDIA,
+    NEXT_TURN,
     TOP,
     Message,
     WireError,
@@ -42,6 +43,7 @@ from unsee.models.remote.wire import (
 from unsee.types import Floats, Ints
 
 AT_ONCE = 4  # requests in flight
+TURNS = 100  # that a question is asked under until its key is new; the server says which comes next
 UPLOAD_BYTES, UPLOAD_FILES = 16 * 2**20, 256  # of one upload
 MOST = 1e-3  # log of a confidence: 0, but for rounding
 SURE = 0.9  # confidence that a bare label stands for
@@ -130,13 +132,14 @@ class RemoteModel:
         """
         identity = self.card.fingerprint.encode() + b"\0" + question.digest()
         name, body = hashlib.sha256(identity).hexdigest()[:40], pack(question.arrays, question.facts)
-        names = len(json.loads(question.facts["class_names"]))
+        names, turn = len(json.loads(question.facts["class_names"])), 0
         room = 8 * candidates * images * names  # a confidence and, where not all are told, a place for each name
-        for turn in range(1_000_000):
+        for _ in range(TURNS):
             key = f"{name}.{turn}"
             reply = self.connection.send("POST", "/v1/confidences", body, MEDIA, key, accept=(409,), array_bytes=room)
             if reply.status != 409:
                 break
+            turn = _next_turn(reply.json(), self.connection.url)
         try:
             message = unpack(reply.content)
         except WireError as error:
@@ -202,7 +205,9 @@ class RemoteBound:
         """How many candidates one request takes, by the server's limits."""
         limits, size = self._model.limits, 4 * self._count * len(self._names)
         width = 4 * self._model.card.width * self._model.card.token_limit
-        return max(1, min(limits["candidates"], limits["answer_bytes"] // size, limits["body_bytes"] // (2 * width)))
+        tokens = limits.get("tokens", 2**62) // (self._model.card.token_limit * len(self._names))
+        most = (limits["candidates"], limits["answer_bytes"] // size, limits["body_bytes"] // (2 * width), tokens)
+        return max(1, min(most))
 
     def _logs(self, contexts: Floats) -> Floats:
         return self._ask(Message({CONTEXTS: contexts}, self._facts | self._form), len(contexts))
@@ -282,6 +287,14 @@ def fill_up(top: Any, confidences: Any, shape: tuple[int, int, int]) -> Floats |
     found: Floats = np.broadcast_to(rest, shape).astype(np.float32)
     np.put_along_axis(found, top.astype(np.int64), known, axis=-1)
     return found
+
+
+def _next_turn(refusal: Any, url: str) -> int:
+    """Under which turn to ask again what was asked and acknowledged before."""
+    try:
+        return int(refusal["error"][NEXT_TURN])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise ModelError(f"{url} does not say under which key to ask again; is it a newer unsee serve?") from None
 
 
 def _missing(found: Any) -> set[str]:

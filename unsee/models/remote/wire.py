@@ -19,7 +19,8 @@ from safetensors.numpy import load, save
 
 MEDIA = "application/octet-stream"  # safetensors has no media type of its own
 DTYPES = {"F32": np.float32, "I32": np.int32}
-HEADER_BYTES = 8 * 2**20  # of the JSON at the start of a message
+HEADER_BYTES = 4 * 2**20  # of the JSON at the start of a message
+ARRAYS = 16  # of one message; reading 90,000 tiny ones takes seconds
 
 # Headers of our own. Every answer repeats the request's id, so that an answer to another question is noticed.
 REQUEST_ID = "x-request-id"
@@ -28,6 +29,7 @@ IDEMPOTENCY_KEY = "idempotency-key"
 MODEL = "unsee-model"  # fingerprint of the model: in a request the one that is meant, in an answer the one that gave it
 RULE = "unsee-rule"  # what is to be said of the rule that an answer left under
 ACKNOWLEDGE = "unsee-acknowledge"  # idempotency keys whose answers have arrived, separated by commas
+NEXT_TURN = "next_turn"  # in the error that a key NAME.TURN is used up: the turn to ask under
 
 # Arrays of a message.
 CONTEXTS = "contexts"  # (b, m, D)
@@ -66,6 +68,8 @@ def unpack(content: bytes) -> Message:
     size = int.from_bytes(content[:8], "little")
     if len(content) < 8 or size > min(len(content) - 8, HEADER_BYTES):
         raise WireError("not a safetensors file: it is cut short, or its header is too large")
+    if content.count(b'"dtype"', 8, 8 + size) > ARRAYS:
+        raise WireError(f"holds more than the {ARRAYS} arrays allowed")
     try:
         header = json.loads(content[8 : 8 + size])
     except (ValueError, RecursionError):

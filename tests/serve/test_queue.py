@@ -1,0 +1,72 @@
+"""The queue is fair: nobody waits behind the work of another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from unsee.serve.limits import Refused
+from unsee.serve.merging import Asker, ModelQueue
+
+
+def test_a_client_waits_behind_its_own_work_and_not_behind_that_of_another():
+    order = []
+
+    def forward(items):
+        time.sleep(0.01)
+        order.extend(items)
+        return items
+
+    async def run():
+        queue = ModelQueue(100)
+        much = [queue.ask(Asker("alice"), forward, None, f"alice {i}") for i in range(20)]
+        tasks = [asyncio.create_task(each) for each in much]
+        await asyncio.sleep(0.03)
+        before = len(order)
+        await queue.ask(Asker("bob"), forward, None, "bob")
+        waited = order.index("bob") - before
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(queue) == 0
+        await queue.close()
+        return waited
+
+    assert asyncio.run(run()) <= 2  # the forward that was running, and no other
+
+
+def test_a_full_line_of_one_client_leaves_places_for_others():
+    async def run():
+        queue = ModelQueue(4)
+        tasks = [
+            asyncio.create_task(queue.ask(Asker("alice"), lambda items: time.sleep(0.02) or items, None, i))
+            for i in range(5)
+        ]
+        await asyncio.sleep(0.005)
+        with pytest.raises(Refused, match="of your requests"):
+            await queue.ask(Asker("alice"), lambda items: items, None, 0)
+        assert await queue.ask(Asker("bob"), lambda items: items, None, "bob") == "bob"
+        await asyncio.gather(*tasks)
+        await queue.close()
+
+    asyncio.run(run())
+
+
+def test_one_client_never_has_all_decoders():
+    async def run():
+        queue = ModelQueue(100, threads=2, each=1)
+        slow = [asyncio.create_task(queue.ask(Asker("alice"), lambda i: time.sleep(0.2) or i, None, 0)) for _ in "abc"]
+        await asyncio.sleep(0.01)
+        started = time.monotonic()
+        await queue.ask(Asker("bob"), lambda items: items, None, 0)
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        await queue.close()
+        return time.monotonic() - started
+
+    started = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - started < 0.6  # alice's others were cancelled before they were decoded
