@@ -228,6 +228,7 @@ def finished(client, path, state, seconds=120):
     raise AssertionError(text)
 
 
+@pytest.mark.slow
 def test_a_failed_job_says_why_and_the_next_one_starts(tmp_path):
     queue = Queue(tmp_path / "jobs")
     bad, good = tmp_path / "bad", tmp_path / "good"
