@@ -32,7 +32,7 @@ def stop_at_four(generation, settings):
 
 
 def make(model, data, out, *, stop=False, **settings):
-    tuner = PromptTuner(FORGET, **(SHORT | settings))
+    tuner = PromptTuner(FORGET, "lcs", **(SHORT | settings))
     if stop:
         with pytest.raises(Stop):
             tuner.fit(model, data, out=out, watch=stop_at_four)

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     show_envvar=True,
     show_default="the user's state folder",
     metavar="WHERE",
-    help="Folder for clients' spending, image features and prompts; or postgresql://…, for several servers.",
+    help="Folder for clients' spending, image features and prompts; or postgresql://HOST/NAME, for several servers.",
 )
 @click.option(
     "--access-log",
