@@ -19,6 +19,7 @@ from unsee.models.features import encode_images
 
 TIMED_IMAGES = 8  # a candidate's time is the text tower's; the number of images hardly matters
 WAIT = 2.0  # seconds at most for the measured candidates of one size, if one of them does not take longer
+SEARCH = 0.008  # seconds that a guided search itself takes for a candidate, with 1,000 latents
 STEP = 3.0  # a gradient step takes about three times as long as a candidate: forward, and backward
 
 
@@ -66,6 +67,7 @@ def forecast(tasks: Iterable[Task]) -> Forecast:
             untimed += 1
         else:
             seconds += cost.candidates * each * (STEP if s.search == "gradient" and not trains else 1)
+            seconds += cost.candidates * SEARCH if s.search == "guided" else 0.0
             seconds += cost.views * measure_view(task) if cost.views else 0.0
     return Forecast(runs, candidates, queries, seconds, untimed, sizes_used.pop() if len(sizes_used) == 1 else "")
 

@@ -184,13 +184,13 @@ class GuidedSearch:
 
 
 def expected_cost(generation: int, images: int, population: int) -> tuple[int, int]:
-    """Candidates of a generation (from 0), and the images each is asked about, if few images say enough."""
+    """About how many candidates a generation (from 0) has, and how many images each is asked about."""
     if generation == 0:
         return FIRST_CANDIDATES, images
-    if NEARLY_ALL * images < LEAST_IMAGES:
+    few = 2 * LEAST_IMAGES  # they become more as the search gets nearer
+    if NEARLY_ALL * images < few:
         return population, images
-    cycle = cycle_of(images, LEAST_IMAGES, population)
-    return (CHECKED, images) if generation % (cycle + 1) == 0 else (population, LEAST_IMAGES)
+    return (CHECKED, images) if generation % (cycle_of(images, few, population) + 1) == 0 else (population, few)
 
 
 def cycle_of(images: int, few: int, population: int) -> int:
