@@ -126,7 +126,7 @@ class Settings:
         "end", description="of the class name: behind, in the middle or in front of the contexts"
     )
     serve: RuleName = Field("as-is", description="rule applied to answers under the prompt before a caller sees them")
-    template: str = Field("a photo of a {}.", description="the plain prompt")
+    template: str = Field("a photo of a {}.", description="the plain prompt; several, joined by ' | ', are averaged")
     stop_when_stalled: bool = Field(False, description="stop when the search makes no more progress")
     skip_bad_images: bool = Field(False, description="leave unreadable images out instead of stopping")
 

@@ -341,3 +341,17 @@ def test_a_synset_behind_a_name_is_not_part_of_the_prompt(model):
     assert np.allclose(two.zero_shot(template)[:, 0] / two.zero_shot(template)[:, 2], ratio, rtol=1e-4)
     found = two.confidences(contexts(model))
     assert np.allclose(found[:, :, 0], found[:, :, 1], atol=1e-5)
+
+
+def test_several_templates_are_averaged_after_each_is_normalised(model):
+    names, templates = ["cat", "dog"], ["a photo of a {}.", "a sketch of a {}.", "{}"]
+    each = torch.stack([model.plain_names(names, template) for template in templates])
+    mean = each.mean(dim=0)
+    found = model.plain_names(names, " | ".join(templates))
+    assert torch.allclose(found, mean / mean.norm(dim=-1, keepdim=True), atol=1e-6)
+    assert torch.allclose(found.norm(dim=-1), torch.ones(2))
+
+
+def test_each_of_several_templates_needs_a_place_for_the_name(model):
+    with pytest.raises(InputError, match=r"'a photo' must hold \{\} where the class name goes"):
+        model.plain_names(["cat"], "a photo of a {}. | a photo")

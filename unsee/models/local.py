@@ -17,6 +17,8 @@ from unsee.errors import InputError
 from unsee.models.features import FeatureCache, ImageEncoder, encode_images
 from unsee.types import Card, Floats, Ints
 
+SEVERAL = " | "  # between templates: class embeddings are then the mean of those under each
+
 
 class Tokenizer(Protocol):
     """Turns text into token ids, without start and end tokens."""
@@ -131,10 +133,16 @@ class LocalModel:
         return self.tower.bind(suffixes, self.tokenizer.sos, position, list(map(_tail, suffixes, bare)))
 
     def plain_names(self, class_names: Sequence[str], template: str) -> Tensor:
-        """Normalised embeddings of the class names under a plain-text prompt. -> (C, E)."""
-        if "{}" not in template:
-            raise InputError(f"the template {template!r} must hold {{}} where the class name goes")
-        return self.texts([template.replace("{}", in_prompt(name)) for name in class_names])
+        """Normalised embeddings of the class names under a plain-text prompt, or the mean under several. -> (C, E)."""
+        parts = template.split(SEVERAL)
+        for part in parts:
+            if "{}" not in part:
+                raise InputError(f"the template {part!r} must hold {{}} where the class name goes")
+        found = [self.texts([part.replace("{}", in_prompt(name)) for name in class_names]) for part in parts]
+        if len(found) == 1:
+            return found[0]
+        mean = torch.stack(found).mean(dim=0)
+        return torch.nn.functional.normalize(mean, dim=-1)
 
     def texts(self, texts: Sequence[str]) -> Tensor:
         """Normalised embeddings of whole texts. -> (n, E)."""
