@@ -249,7 +249,7 @@ class PromptTuner:
     def task(self, model: BlackBox, data: Data) -> Task:
         """What `fit` will run on this model and data."""
         settings = {name: _plain(value) for name, value in self.settings.items()}
-        method = default_method(self.preset, settings) if self.method is None else self.method
+        method = default_method(self.preset, settings, len(data.class_names)) if self.method is None else self.method
         for what, name in (("method", method), ("preset", self.preset)):
             if not isinstance(name, str):
                 raise InputError(f"{what} is a name, not {name!r}")

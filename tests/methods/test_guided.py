@@ -15,6 +15,7 @@ from unsee.methods.build import target_weights
 from unsee.methods.guided import GuidedSearch
 from unsee.methods.image_map import ImageMap
 from unsee.methods.losses import forgetting_loss
+from unsee.methods.presets import default_method
 from unsee.runs.folder import read_config, read_result
 
 FORGET = ["airplane", "automobile", "bird", "cat"]
@@ -232,6 +233,21 @@ def test_its_default_is_a_twentieth_of_what_the_papers_search_takes(model, data)
     lcs = PromptTuner(FORGET, "lcs", shots=4).task(model, data)
     task = PromptTuner(FORGET, "guided", shots=4).task(model, data)
     assert task.settings.image_queries == lcs.settings.limit * 80 // 20
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "classes", "method"),
+    [
+        ("tuned", {}, 20, "guided"),
+        ("tuned", {"goal": "mask"}, 10, "guided"),
+        ("tuned", {}, 21, "lcs"),  # not measured yet
+        ("paper", {}, 10, "lcs"),
+        ("tuned", {"goal": "push"}, 10, "lcs"),
+        ("tuned", {"search": "separable"}, 10, "lcs"),
+    ],
+)
+def test_it_is_the_default_where_it_was_measured_and_can_be_had(preset, given, classes, method):
+    assert default_method(preset, given, classes) == method
 
 
 def test_the_journal_has_inferred_losses_and_no_nan(model, data, tmp_path):

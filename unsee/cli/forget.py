@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--method",
     type=Name(list(METHODS)),
     metavar="NAME",
-    show_default="guided; lcs with --preset paper",
+    show_default="guided; lcs with --preset paper or more than 20 classes",
     help=f"A search guided by the model's answers, the paper's (lcs), or another way: {', '.join(METHODS)}.",
 )
 @shared("preset")
@@ -131,11 +131,11 @@ def forget(
         "skip_bad_images": skip_bad_images,
     }
     settings = join_settings(pairs, own)
-    method = method or default_method(preset, settings)
+    images = read_data(data, seed, data_dir, names_file)
+    method = method or default_method(preset, settings, len(images.class_names))
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
     told = [make_tracker(name, out) for name in dict.fromkeys(trackers)]  # first: a library may be missing
     with resumable(out):
-        images = read_data(data, seed, data_dir, names_file)
         refuse_inside(images, out)
         forget_mask(images.class_names, wanted)  # refuse before a large model is loaded
         images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)

@@ -48,8 +48,10 @@ SAVING = 20  # a guided search is given this part of the image queries that the 
 IMAGE_SIZE = 224  # what the authors' loaders resize every image to
 
 
-def default_method(preset: str, given: Mapping[str, Any]) -> str:
-    """The method of a run that names none: the paper's with its preset, and where a guided search cannot be had."""
+def default_method(preset: str, given: Mapping[str, Any], classes: int = 0) -> str:
+    """The method of a run that names none: guided, where that was measured to be as good and can be had; else lcs."""
+    if classes > FEW_CLASSES:
+        return "lcs"
     chosen = {name for name, value in given.items() if value not in (None, 0, "entropy", "every", "mask")}
     return "lcs" if preset == "paper" or chosen & NOT_GUIDED else "guided"
 
