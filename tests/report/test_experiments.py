@@ -6,13 +6,12 @@ import csv
 import dataclasses
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 import unsee
 from tests import tiny
-from unsee import InputError, Scores
+from unsee import InputError
 from unsee.answers.metrics import harmonic_mean
 from unsee.cli import main
 from unsee.data.class_names import first_share
@@ -20,6 +19,7 @@ from unsee.data.paper_names import CIFAR10
 from unsee.methods.registry import METHODS
 from unsee.methods.task import resolve_settings
 from unsee.report.paper.experiments import (
+    RunValues,
     experiment_names,
     forgotten,
     load_experiment,
@@ -27,6 +27,7 @@ from unsee.report.paper.experiments import (
     requests_of,
     result_line,
 )
+from unsee.report.paper.known_runs import read_known
 from unsee.report.paper.rendering import save_all, tabulate
 from unsee.report.paper.reproduce import Reproduced, reproduce
 from unsee.runs.sweep import RunRequest, Workspace, run_all
@@ -269,11 +270,56 @@ def test_tables_and_figures_are_saved_for_people_and_programs_and_the_same_every
         assert path.read_bytes() == again.read_bytes()
 
 
+def test_runs_that_a_saved_table_has_are_not_made_again_elsewhere(model, data, tmp_path):
+    small, watched = parse_experiment("small", SMALL), []
+
+    def watch(done, total, workspace, request, result, seconds):
+        watched.append((request.method, request.seed))
+
+    (first,) = reproduce([(small, Workspace(model, data, tmp_path / "here"))], [0, 1])
+    save_all([first], tmp_path / "tables")
+    elsewhere = Workspace(model, data, tmp_path / "there")
+    known = read_known(tmp_path / "tables")
+    (found,) = reproduce([(small, elsewhere)], [0, 1, 2], known=known, watch=watch)
+    assert watched == [("lcs", 2), ("lcs", 2), ("zero-shot", 2)], "the third seed alone"
+    assert all(line.seeds == 3 for line in found.lines)
+    for line, before in zip(found.lines, first.lines, strict=True):
+        assert line.by_seed["h"][:2] == pytest.approx(before.by_seed["h"], abs=1e-4)
+    (again,) = reproduce([(small, elsewhere)], [2], known=known, watch=watch)
+    assert len(watched) == 3
+    assert all(line.seeds == 1 for line in again.lines)
+    wider = replace(small, changed={"population": 6})
+    reproduce([(wider, elsewhere)], [0], known=known, watch=watch)
+    assert ("lcs", 0) in watched, "another run of the same method, seed and classes"
+
+
+def test_runs_with_other_limits_on_image_queries_are_other_runs(model, data, tmp_path):
+    workspace = Workspace(model, data, tmp_path)
+    found = {
+        workspace.find(RunRequest("guided", 0, ("cat",), settings={"shots": 2, "image_queries": limit}))
+        for limit in (4000, 5000)
+    }
+    assert len(found) == 2
+
+
+def test_minutes_are_never_taken_from_a_saved_table_and_a_broken_one_is_refused(tmp_path):
+    header = "row,point,method,data,model,seed,minutes,h,run\n"
+    (tmp_path / "a-seeds.csv").write_text(header + "LCS,,lcs,demo,mini,0,1.5,90.0,demo-lcs-seed0-12\n")
+    (tmp_path / "old-seeds.csv").write_text("row,point,method,data,model,seed,h\nLCS,,lcs,demo,mini,0,90.0\n")
+    known = read_known(tmp_path)
+    assert known.has("demo-lcs-seed0-12", ["h"])
+    assert not known.has("demo-lcs-seed0-12", ["h", "minutes"])
+    assert len(known.values) == 1
+    (tmp_path / "b-seeds.csv").write_text(header + "LCS,,lcs,demo,mini,0,1.5,high,demo-lcs-seed0-12\n")
+    with pytest.raises(InputError, match=r"b-seeds\.csv is not a table that --save wrote"):
+        read_known(tmp_path)
+
+
 def test_the_papers_spread_is_shown_to_the_point_as_it_is_known():
     experiment = load_experiment("table-projection")
     row, point = experiment.rows[0], experiment.points[0]
-    result = SimpleNamespace(test=Scores(0.9, 0.8, 1.0), seed=0)
-    lines = (result_line(experiment, row, point, "cifar10", [result, result]),)
+    runs = [RunValues("a", 0, {"h": 90.0, "err_for": 80.0, "acc_mem": 100.0})] * 2
+    lines = (result_line(experiment, row, point, "cifar10", runs),)
     table = tabulate(Reproduced(experiment, "cifar10", "mini", 10, lines))
     assert table.rows[0][:3] == ["N(0, 1)", "90.00 ± 0.00", "84.58 ± 5"]
 

@@ -54,6 +54,12 @@ if TYPE_CHECKING:
     help="Folder to write tables and figures to.",
 )
 @click.option(
+    "--known",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    show_default="none",
+    help="Folder of tables saved earlier: runs whose numbers are there are not made again.",
+)
+@click.option(
     "--pretrained",
     multiple=True,
     metavar="METHOD=FOLDER",
@@ -84,6 +90,7 @@ def reproduce(
     model: str,
     out: Path,
     save: Path | None,
+    known: Path | None,
     pretrained: Sequence[str],
     without: str,
     threads: int,
@@ -100,6 +107,7 @@ def reproduce(
     changes a setting in every row that does not define it itself; the output says so.
     """
     from unsee.report.paper.experiments import experiment_names, load_experiment
+    from unsee.report.paper.known_runs import read_known
     from unsee.report.paper.rendering import save_all
     from unsee.report.paper.reproduce import Runner
     from unsee.report.paper.reproduce import reproduce as run_experiments
@@ -127,8 +135,15 @@ def reproduce(
                 run = partial(run_on_ray, Worker(*parts), ray_address)
             else:
                 run = partial(run_all, watch=shown.enter_context(console.tuning()), say=console.say)
-            watch = sweep_lines(console)
-            found = run_experiments(wanted, numbers, pretrained=weights, run=run, watch=watch, say=console.say)
+            found = run_experiments(
+                wanted,
+                numbers,
+                pretrained=weights,
+                known=read_known(known) if known else None,
+                run=run,
+                watch=sweep_lines(console),
+                say=console.say,
+            )
     files = save_all(found, save) if save else []
     content = {"experiments": [each.as_dict() for each in found], "files": [str(path) for path in files]}
     console.show(content, reproduced_parts(found, files))

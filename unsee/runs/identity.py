@@ -168,7 +168,8 @@ def _pixels(data: Data, split: SplitRecord) -> str:
 
 def folder_key(config: ConfigRecord) -> str:
     """A short hash that also tells apart runs of other lengths, for the name of a run folder in a sweep."""
-    lengths = [config.settings.iterations, config.settings.budget]
+    s = config.settings
+    lengths = [s.iterations, s.budget, *([] if s.image_queries is None else [s.image_queries])]
     return short_hash(json.dumps([identify(config).key, lengths]))
 
 

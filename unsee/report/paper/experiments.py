@@ -110,6 +110,15 @@ class Experiment:
 
 
 @dataclass(frozen=True)
+class RunValues:
+    """What a table takes from one run: column by column, in percent (minutes in minutes)."""
+
+    run: str  # the name of its folder, which ends in a hash of all that the run is a function of
+    seed: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class ResultLine:
     """One line of a finished table: a method, ours (mean and spread over seeds, in percent) and the paper's."""
 
@@ -122,6 +131,7 @@ class ResultLine:
     left_out: str = ""  # why
     by_seed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # ours, column by column
     seed_numbers: tuple[int, ...] = ()
+    runs: tuple[str, ...] = ()  # names of their folders
     difference: Difference | None = None  # of the first column to LCS's line at this point, if there is another one
 
 
@@ -174,13 +184,13 @@ def requests_of(
 
 
 def result_line(
-    experiment: Experiment, row: TableRow, point: XPoint, data: str, results: Sequence[ResultRecord]
+    experiment: Experiment, row: TableRow, point: XPoint, data: str, runs: Sequence[RunValues]
 ) -> ResultLine:
-    """One line of the table, from the results of its runs; without results it is one that was left out."""
-    if not results:
+    """One line of the table, from its runs; without any it is one that was left out."""
+    if not runs:
         reason = experiment.left_out(row, {})
         return ResultLine(row.name, point.label, row.method, 0, {}, experiment.published(row, point, data), reason)
-    by_seed = {column: tuple(_value(result, column) for result in results) for column in experiment.columns}
+    by_seed = {column: tuple(run.values[column] for run in runs) for column in experiment.columns}
     ours = {
         column: (statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
         for column, values in by_seed.items()
@@ -189,11 +199,12 @@ def result_line(
         row.name,
         point.label,
         row.method,
-        len(results),
+        len(runs),
         ours,
         experiment.published(row, point, data),
         by_seed=by_seed,
-        seed_numbers=tuple(result.seed for result in results),
+        seed_numbers=tuple(run.seed for run in runs),
+        runs=tuple(run.run for run in runs),
     )
 
 
@@ -215,8 +226,12 @@ def with_differences(lines: Sequence[ResultLine], column: str) -> tuple[ResultLi
     return tuple(found)
 
 
+def values_of(run: str, result: ResultRecord, columns: Sequence[str]) -> RunValues:
+    """These columns of a run."""
+    return RunValues(run, result.seed, {column: _value(result, column) for column in columns})
+
+
 def _value(result: ResultRecord, column: str) -> float:
-    """A column's value of one run, in percent (minutes in minutes)."""
     if column == "minutes":
         return result.seconds["tuning"] / 60
     if column == "train_acc_mem":

@@ -134,13 +134,12 @@ def _plain(found: Reproduced) -> TextTable:
 def _by_seed(found: Reproduced) -> TextTable:
     """Every run's numbers."""
     columns = found.experiment.columns
-    rows = [
-        [line.row, line.point, line.method, found.data, found.model, str(seed)]
-        + [f"{line.by_seed[column][i]:.4f}" for column in columns]
-        for line in found.lines
-        for i, seed in enumerate(line.seed_numbers)
-    ]
-    return TextTable(["row", "point", "method", "data", "model", "seed", *columns], rows)
+    rows = []
+    for line in found.lines:
+        for i, seed in enumerate(line.seed_numbers):
+            numbers = (f"{line.by_seed[column][i]:.4f}" for column in columns)
+            rows.append([line.row, line.point, line.method, found.data, found.model, str(seed), *numbers, line.runs[i]])
+    return TextTable(["row", "point", "method", "data", "model", "seed", *columns, "run"], rows)
 
 
 def _points(found: Reproduced, cells: list[str]) -> list[str]:
