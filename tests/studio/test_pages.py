@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 
+from tests import tiny
 from tests.studio.conftest import SCRIPT_CLASS, open_app, open_client
 from unsee.cli import main
 from unsee.runs.folder import read_config, read_result
@@ -80,8 +81,7 @@ def test_the_command_line_of_a_result_makes_the_same_run(page, root, made, tmp_p
 
 def test_a_new_run_is_a_guided_one_limited_by_image_queries(page, photos, root):
     where = {"data": str(photos), "model": "nowhere", "forget": "dog", "image_queries": "3,000"}
-    assert '<option value="guided" selected>' in page.get("/new").text
-    assert '<option value="lcs" selected>' in page.get("/new?preset=paper").text
+    assert "the default (guided; lcs at the paper&#39;s sizes)" in page.get("/new").text
     assert 'name="image_queries"' in page.get("/new").text
     jobs = root / ".studio" / "jobs"
     jobs.mkdir(parents=True)
@@ -90,6 +90,20 @@ def test_a_new_run_is_a_guided_one_limited_by_image_queries(page, photos, root):
         assert 'id="answers"' in page.get(started).text, "answers have a place before the run has begun"
     (job,) = Queue(jobs).jobs()
     assert {"--method=guided", "--image-queries=3000"} <= set(job.arguments)
+
+
+def test_without_a_method_a_run_has_that_of_the_command_line(page, root, tmp_path):
+    """The rule itself, also for many classes, is `default_method`; see tests/methods/test_guided.py."""
+    many = tiny.write_images(tmp_path / "many", names=[f"class {i}" for i in range(21)], train=2, test=1)
+    (root / ".studio" / "jobs").mkdir(parents=True)
+    few = tiny.write_images(tmp_path / "few", names=["a", "b"], train=2, test=1)
+    assert "the default (lcs)" in page.get("/new", params={"data": str(many)}).text
+    with FolderLock(root / ".studio" / "jobs"):
+        for data, preset, name in ((many, "tuned", "class 1"), (few, "tuned", "a"), (few, "paper", "a")):
+            where = {"data": str(data), "forget": name, "preset": preset, "method": ""}
+            assert page.post("/new", data=where).status_code == 303
+    chosen = [next(word for word in job.arguments if "--method" in word) for job in Queue(root / ".studio/jobs").jobs()]
+    assert chosen == ["--method=lcs", "--method=guided", "--method=lcs"]
 
 
 def test_a_run_limited_by_image_queries_is_measured_by_them(page, root):
@@ -267,7 +281,7 @@ def test_a_stream_is_taken_up_again_after_the_last_event_that_was_seen(root):
 
 def test_the_answers_of_a_running_run_follow_its_best_prompt(page, root):
     text = page.get("/answers/deep/stopped").text
-    assert "cost the run no query" in text
+    assert "costs the run no query" in text
     assert "forget: cat" in text
     (root / "deep" / "stopped" / "checkpoint.jsonl").write_text("")
     assert "no answers to show yet" in page.get("/answers/deep/stopped", headers=JSON).json()["error"]

@@ -75,7 +75,7 @@ function foresee() {
       const found = await ask("/forecast", { method: "POST", body: new URLSearchParams(new FormData(form)) });
       if (mine !== turn) return;
       const list = make("dl", "", "numbers");
-      for (const [key, words] of Object.entries({ queries: "Image queries", candidates: "Candidates", time: "Time", price: "Price" })) {
+      for (const [key, words] of Object.entries({ method: "Method", queries: "Image queries", candidates: "Candidates", time: "Time", price: "Price" })) {
         const pair = make("div");
         pair.append(make("dt", words), make("dd", found[key]));
         list.append(pair);
