@@ -32,6 +32,7 @@ BEST, OTHER, STOPPED, BUSY = "four-classes", "four-classes-lcs", "ship", "frog-a
 
 
 def unsee(*words: str | Path) -> None:
+    """Runs the command."""
     subprocess.run([sys.executable, "-m", "unsee", *map(str, words)], check=True)
 
 
@@ -93,6 +94,7 @@ class Photographer:
 
 
 def take_all(visitor: Visitor, camera: Photographer, root: Path, cache: Path) -> None:
+    """Every page once, as a visitor meets them."""
     visitor.open("/")
     visitor.wait(lambda: visitor.all("#rows tr"), "the list")
     words = ["forget", "demo", "--forget=frog,horse", f"--cache-dir={cache}", f"--out={root / BUSY}", "--overwrite"]
@@ -128,6 +130,7 @@ def take_all(visitor: Visitor, camera: Photographer, root: Path, cache: Path) ->
 
 
 def main() -> None:
+    """Makes the runs and the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--whole", type=Path)
