@@ -70,9 +70,10 @@ class Photographer:
 
     def _picture(self, width: int) -> Image.Image:
         visitor = self._visitor
+        visitor.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         visitor.size(width, 900)
         high = visitor.driver.execute_script("return document.documentElement.scrollHeight")
-        visitor.size(width, min(high, 6000))  # so that lazily loaded images come
+        visitor.size(width, min(high, 9000))  # so that lazily loaded images come
         script = "const i = [...document.images]; return i.every(x => x.complete) && (scrollTo(0, 0), true)"
         visitor.wait(lambda: visitor.driver.execute_script(script), "images", 30)
         time.sleep(0.4)

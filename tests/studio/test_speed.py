@@ -70,9 +70,8 @@ def first_paint(driver, served: Served, path: str) -> tuple[float, float, int, i
             times.append(seconds)
         visitor.forget_logs()
         served.end()
-    print(
-        f"{path}: first paint {min(cold):.2f} s after a start of the server ({sorted(cold)}), then {min(warm):.2f} s; {bytes_sent:,} bytes"
-    )
+    print(f"{path}: first paint {min(cold):.2f} s after a start of the server ({sorted(cold)}), then {min(warm):.2f} s")
+    print(f"{bytes_sent:,.0f} bytes, {images} images loaded")
     return min(cold), min(warm), int(bytes_sent), images
 
 

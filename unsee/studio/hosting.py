@@ -53,7 +53,7 @@ def open_studio(
         data_sets=data_sets,
         options=tuple(options),
     )
-    studio.catalogue.rows()  # files that do not change are read once: before the first visitor, who would wait for them
+    studio.catalogue.read_ahead()
     return make_pages(studio, form_routes(studio)), visitors
 
 

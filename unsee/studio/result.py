@@ -14,6 +14,7 @@ from unsee.answers.rules import confidence_text
 from unsee.data.class_names import listed
 from unsee.methods.registry import METHODS
 from unsee.runs.folder import PICK, read_answers
+from unsee.runs.prompt import WEIGHTS, load_prompt
 from unsee.runs.records import ConfigRecord, PickRecord, ResultRecord, read_record
 from unsee.runs.stored import StoredRun
 from unsee.settings import FIELDS
@@ -21,7 +22,7 @@ from unsee.studio.drawing import Chart, make_chart
 from unsee.text_table import TextTable, percent
 from unsee.types import Candidate, Doubles, Ints, Mask
 
-PAGE = 24  # images on one page
+PAGE = 27  # images on one page
 MAPPED = 15  # classes that a table of confusion has room for
 SHOW = {
     "lost": "worst kept: kept classes no longer recognised, surest first",
@@ -167,10 +168,20 @@ def front_chart(front: Sequence[Candidate]) -> Chart:
     return make_chart("Err_for, %", kept, gone, "Acc_mem, %", (min(gone), max(gone)))
 
 
+def own_place(front: Sequence[Candidate], folder: Path) -> int | None:
+    """Which of these trade-offs is the prompt of the run itself; None if it has left the front, or has no file."""
+    if not (folder / WEIGHTS).is_file():
+        return None
+    own = load_prompt(folder).contexts
+    return next((i for i, c in enumerate(front) if np.array_equal(c.contexts, own)), None)
+
+
 def front_facts(front: Sequence[Candidate], run: Path) -> list[dict[str, str]]:
     """Every trade-off in words, with the command line that picks it."""
+    own = own_place(front, run)
     return [
         {
+            "own": "This is the prompt of the run." if i == own else "Another prompt than the run's.",
             "acc_mem": f"{100 * c.trade_off.acc_mem:.1f} %",
             "err_for": f"{100 * c.trade_off.err_for:.1f} %",
             "h": f"{100 * harmonic_mean(c.trade_off.err_for, c.trade_off.acc_mem):.1f} %",
@@ -178,7 +189,7 @@ def front_facts(front: Sequence[Candidate], run: Path) -> list[dict[str, str]]:
             "command": f"unsee pick {shlex.quote(str(run))} "
             + " ".join(f"--{name.replace('_', '-')} {value!r}" for name, value in bounds(c).items()),
         }
-        for c in front
+        for i, c in enumerate(front)
     ]
 
 

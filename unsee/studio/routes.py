@@ -210,7 +210,9 @@ def _run_routes(studio: Studio) -> list[Route]:
         }
         if not part:
             front = results.ordered_front(found.front)
+            own = results.own_place(front, folder)
             content |= {
+                "at": len(front) // 2 if own is None else own,
                 "run": found,
                 "headline": results.summary_words(found.result),
                 "scores": results.score_rows(found.result),

@@ -80,6 +80,7 @@ function foresee() {
       if (mine !== turn) return;
       const list = make("dl", "", "numbers");
       for (const [key, words] of Object.entries({ method: "Method", queries: "Image queries", candidates: "Candidates", time: "Time", price: "Price" })) {
+        if (found[key] === "–") continue;
         const pair = make("div");
         pair.append(make("dt", words), make("dd", found[key]));
         list.append(pair);
