@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -96,12 +97,13 @@ class Photographer:
 
 def take_all(visitor: Visitor, camera: Photographer, root: Path, cache: Path) -> None:
     """Every page once, as a visitor meets them."""
+    shutil.rmtree(root / BUSY, ignore_errors=True)
     visitor.open("/")
     visitor.wait(lambda: visitor.all("#rows tr"), "the list")
     words = ["forget", "demo", "--forget=frog,horse", f"--cache-dir={cache}", f"--out={root / BUSY}", "--overwrite"]
     child = subprocess.Popen([sys.executable, "-m", "unsee", *words], stderr=subprocess.DEVNULL)
     try:
-        visitor.wait(lambda: BUSY in visitor.text("#rows"), "the run in the list")
+        visitor.wait(lambda: (root / BUSY / "journal.jsonl").is_file(), "the run's first generation")
         visitor.open(f"/run/{BUSY}")
         visitor.wait(lambda: visitor.all("#answers li") and len(visitor.all("polyline")) == 2, "its curves")
         time.sleep(15)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import shutil
 import sys
 import time
 import zipfile
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from tests import tiny
 from tests.studio.conftest import SCRIPT_CLASS, open_app, open_client
 from unsee.cli import main
-from unsee.runs.folder import read_config, read_result
+from unsee.errors import InputError
+from unsee.runs.folder import read_answers, read_config, read_result
 from unsee.runs.lock import FolderLock
 from unsee.runs.prompt import load_prompt
 from unsee.studio.jobs import Queue
@@ -66,6 +70,29 @@ def test_a_result_shows_scores_classes_images_and_how_to_do_the_same(page, root)
     assert "unsee forget" in answer.text
     for show in ("lost", "still", "forget", "keep"):
         assert page.get("/run/pets", params={"show": show, "class": "cat", "page": "1"}).status_code == 200
+
+
+def test_what_most_needs_a_look_is_shown_first_of_what_there_is(page, root):
+    answers = read_answers(root / "pets")
+    kept = np.isin(answers["labels"], [read_config(root / "pets").class_names.index(n) for n in ("dog", "deer")])
+    for served, show in ((answers["labels"], "still"), (np.where(kept, answers["labels"], -1), "forget")):
+        (root / "pets" / "answers.safetensors").write_bytes(save({**answers, "answers_served": served}))
+        os.utime(root / "pets" / "result.json")
+        assert f'<option value="{show}" selected>' in page.get("/run/pets").text
+
+
+def test_a_run_that_never_began_can_be_taken_off_the_list(page, root):
+    queue = Queue(root / ".studio" / "jobs")
+    job = queue.add(root / "failed", ["forget", "nothing", "--forget=cat"])
+    queue._write(job.model_copy(update={"ended": True}))
+    text = page.get("/run/failed").text
+    assert "Take it off the list" in text
+    assert "Do what the error says" in text
+    assert page.post("/do/drop", data={"run": "failed"}).headers["location"] == "/"
+    time.sleep(0.6)
+    assert "/run/failed" not in page.get("/").text
+    refused = page.post("/do/drop", data={"run": "pets"}, headers=JSON)
+    assert (refused.status_code, (root / "pets").is_dir()) == (400, True)
 
 
 def test_the_command_line_of_a_result_makes_the_same_run(page, root, made, tmp_path):
@@ -259,6 +286,12 @@ def test_a_failed_job_says_why_and_the_next_one_starts(tmp_path):
     assert queue.problem(queue.of(good)) == ""
     assert queue.of(tmp_path / "third").pid is None, "it was taken out of the queue"
     assert [job.id for job in queue.jobs()][-1] == taken.id
+    queue.drop(good)
+    assert queue.of(good) is None
+    queue.add(good, ["runs", str(tmp_path)])
+    with pytest.raises(InputError, match="stop it first"):
+        queue.drop(good)
+    queue.stop(good)
 
 
 def test_a_stream_is_taken_up_again_after_the_last_event_that_was_seen(root):

@@ -117,6 +117,16 @@ class Queue:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(now.pid, signal.SIGINT)
 
+    def drop(self, folder: Path) -> None:
+        """Takes a run that never began off the list: its job, with what it printed."""
+        job = self.of(folder)
+        if job is None or not job.ended:
+            raise InputError(f"{folder.name} is not a run that has failed; stop it first")
+        for each in self.jobs():
+            if each.folder == job.folder:
+                self._path(each).unlink(missing_ok=True)
+                self._log(each).unlink(missing_ok=True)
+
     def _start(self, job: Job) -> None:
         with self._log(job).open("wb") as log:
             # a session of its own: Ctrl-C at the server, or its end, is not the run's

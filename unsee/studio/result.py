@@ -58,14 +58,14 @@ def summary_words(result: ResultRecord) -> str:
     zero, test, served = result.zero_shot, result.test, result.served
     was = (f" (before: {percent(zero.err_for)})", f" (before: {percent(zero.acc_mem)})") if zero else ("", "")
     words = (
-        f"Under the prompt alone, the model errs on {percent(test.err_for)} of the test images of "
-        f"{listed(result.forget)}{was[0]} and recognises {percent(test.acc_mem)} of the others{was[1]}."
+        f"Under the prompt alone, the model gives a wrong label to {percent(test.err_for)} of the test images of "
+        f"{listed(result.forget)}{was[0]} and the right one to {percent(test.acc_mem)} of the others{was[1]}."
     )
     if served is None:
         return words
     found = served.scores
     return (
-        f"{words} As served ({served.rule}), it errs on {percent(found.err_for)} and recognises "
+        f"{words} As served ({served.rule}), a wrong one to {percent(found.err_for)} and the right one to "
         f"{percent(found.acc_mem)}."
     )
 
@@ -81,6 +81,11 @@ def score_rows(result: ResultRecord) -> list[tuple[str, ...]]:
         for name, s in ways.items()
         if s is not None
     ]
+
+
+def first_shown(run: StoredRun) -> str:
+    """What most needs a look, of what there is."""
+    return next((show for show in SHOW if shots(run, show, "", 1).total), "lost")
 
 
 def shots(run: StoredRun, show: str, class_name: str, page: int) -> Shots:
