@@ -19,6 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 DOCS = Path(__file__).parent
@@ -29,6 +30,10 @@ from unsee.data.demo import load_demo  # noqa: E402
 
 SIZES = {"wide": (1280, 860), "phone": (390, 860)}
 FORGET = "airplane,automobile,bird,cat"
+SHORTER = """
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(arguments[0], arguments[1]);
+"""
 BEST, OTHER, STOPPED, BUSY = "four-classes", "four-classes-lcs", "ship", "frog-and-horse"
 
 
@@ -55,19 +60,20 @@ def make_runs(root: Path, cache: Path) -> None:
 class Photographer:
     """Takes pictures of the page that a visitor sees."""
 
-    def __init__(self, visitor: Visitor, whole: Path | None) -> None:
-        self._visitor, self._whole = visitor, whole
+    def __init__(self, visitor: Visitor, place: Path, whole: Path | None) -> None:
+        self._visitor, self._place, self._whole = visitor, place, whole
         self.taken: dict[tuple[str, str, str], Image.Image] = {}
 
     def take(self, name: str) -> None:
-        """All four looks of the page as it is."""
+        """All four looks of the page as it is, but for the folder, which is called /home/me."""
+        self._visitor.driver.execute_script(SHORTER, str(self._place), "/home/me")
         for size, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
                 self._visitor.scheme(scheme)
                 found = self._picture(width)
                 if self._whole is not None:
                     found.save(self._whole / f"{name}-{size}-{scheme}.png")
-                self.taken[name, size, scheme] = found.crop((0, 0, width, height if size == "phone" else 1100))
+                self.taken[name, size, scheme] = found.crop((0, 0, width, height if size == "phone" else 1150))
 
     def _picture(self, width: int) -> Image.Image:
         visitor = self._visitor
@@ -92,7 +98,8 @@ class Photographer:
             for part in parts:
                 sheet.paste(part, (left, 0))
                 left += part.width + 20
-            sheet.save(folder / f"studio-{name}-looks.webp", quality=50, method=6)
+            sheet = sheet.resize((sheet.width * 3 // 5, sheet.height * 3 // 5), Image.Resampling.LANCZOS)
+            sheet.save(folder / f"studio-{name}-looks.webp", quality=60, method=6)
 
 
 def take_all(visitor: Visitor, camera: Photographer, root: Path, cache: Path) -> None:
@@ -126,7 +133,8 @@ def take_all(visitor: Visitor, camera: Photographer, root: Path, cache: Path) ->
     camera.take("compare")
     visitor.open(f"/try?run={BEST}")
     data, image = load_demo().test, io.BytesIO()
-    data.read(int((data.labels == data.class_names.index("cat")).argmax())).resize((224, 224)).save(image, "PNG")
+    cat = np.flatnonzero(data.labels == data.class_names.index("cat"))[8]
+    data.read(int(cat)).resize((224, 224)).save(image, "PNG")
     visitor.drop("#drop", "cat.png", image.getvalue())
     visitor.wait(lambda: len(visitor.all("#answer section")) == 3, "an answer")
     camera.take("try")
@@ -145,7 +153,7 @@ def main() -> None:
             given.whole.mkdir(parents=True, exist_ok=True)
         driver = open_browser()
         served, nothing = Served(root, cache), Served(place / "nothing", cache)
-        camera = Photographer(Visitor(driver, served.base), given.whole)
+        camera = Photographer(Visitor(driver, served.base), place.resolve(), given.whole)
         try:
             visitor = Visitor(driver, nothing.base)
             visitor.open(nothing.start())
