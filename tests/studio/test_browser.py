@@ -90,6 +90,22 @@ def test_pages_open_without_a_complaint_and_names_do_not_run(near):
     assert near.complaints() == []
 
 
+def test_a_page_is_printed_dark_on_light_without_buttons(near):
+    near.open("/run/pets")
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    look = """
+        const style = (css) => getComputedStyle(document.querySelector(css));
+        return [style("body").color, style("nav").display, style(".button").display];
+    """
+    try:
+        near.scheme("dark")
+        assert near.driver.execute_script(look)[0] == "rgb(232, 234, 238)"
+        near.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": features})
+        assert near.driver.execute_script(look) == ["rgb(26, 28, 32)", "none", "none"]
+    finally:
+        near.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
