@@ -248,6 +248,8 @@ def test_what_the_model_knows_and_what_a_run_will_cost_are_said_before(page, pho
     [
         ({}, "no class is ticked"),
         ({"forget": "unicorn"}, "unknown class"),
+        ({"forget": "../../x"}, "unknown class"),
+        ({"forget": "<script>alert(2)</script>"}, "&lt;script&gt;alert(2)&lt;"),
         ({"forget": ["cat", "dog", "deer", SCRIPT_CLASS]}, "at least one must be kept"),
         ({"forget": "cat", "iterations": "many"}, "iterations is a whole number"),
         ({"forget": "cat", "method": "magic"}, "unknown method"),
