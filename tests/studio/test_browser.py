@@ -359,11 +359,17 @@ def test_bad_files_are_answered_in_words(near):
 @pytest.mark.slow
 def test_a_folder_is_dropped_and_an_image_pasted(near, photos, photo):
     """A folder as the file manager drags it, with files in it that are no images."""
+    from selenium.webdriver.support.ui import Select
+
     (photos / "notes.txt").write_text("notes")
     near.open("/new")
     near.carry("#drop", photos)
     near.wait(lambda: len(near.all(".cards li")) == 4, "its classes")
     assert f"{photos.name}-" in near.text("select[name=data] option:checked")
+    near.open(f"/new?folder={photos}")
+    Select(near.find("select[name=data]")).select_by_visible_text("demo")
+    near.click(".filters button")
+    near.wait(lambda: len(near.all(".cards li")) == 10, "the classes of what was chosen last")
     near.open("/try")
     paste = """
         const data = new DataTransfer();

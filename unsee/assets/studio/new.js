@@ -49,6 +49,7 @@ async function take(files) {
 }
 
 droppable($("#drop"), async (transfer) => take(await walk(transfer)));
+$("select[name=data]").addEventListener("change", () => ($("input[name=folder]").value = ""));  // else the folder wins
 $("#zip").addEventListener("change", (event) => take([...event.target.files].map((file) => ({ file, path: file.name }))));
 $("#folder").addEventListener("change", (event) =>
   take([...event.target.files].map((file) => ({ file, path: file.webkitRelativePath }))));
