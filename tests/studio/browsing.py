@@ -20,7 +20,12 @@ BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 needs_browser = pytest.mark.skipif(
     BROWSER is None or DRIVER is None, reason="no browser: apt-get install chromium chromium-driver"
 )
-WATCH = "window.broken = []; addEventListener('securitypolicyviolation', e => broken.push(e.violatedDirective));"
+WATCH = """
+    addEventListener("securitypolicyviolation", e => {  // kept from page to page
+        const seen = JSON.parse(sessionStorage.broken ?? "[]");
+        sessionStorage.broken = JSON.stringify([...seen, `${e.violatedDirective} ${e.blockedURI}`]);
+    });
+"""
 AXE = Path(__file__).parent / "axe" / "axe.min.js.gz"
 
 
@@ -33,7 +38,11 @@ def open_browser():
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    return watched(webdriver.Chrome(options=options, service=Service(DRIVER)))
+
+
+def watched(driver):
+    """The browser, whose current tab notes broken policies from now on."""
     driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
     return driver
 
@@ -138,18 +147,36 @@ class Visitor:
                 return
         raise AssertionError(f"Tab does not reach {css}")
 
-    def drop(self, css: str, name: str, content: bytes, kind: str = "image/png") -> None:
-        """A file dropped on an element."""
+    def carry(self, css: str, *paths: Path) -> None:
+        """Files and folders dragged from outside the browser, and dropped on an element."""
+        element = self.find(css)
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        box = self.driver.execute_script("return arguments[0].getBoundingClientRect().toJSON()", element)
+        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 8}
+        data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+        for step in ("dragEnter", "dragOver", "drop"):
+            self.driver.execute_cdp_cmd("Input.dispatchDragEvent", {"type": step, **place, "data": data})
+
+    def download(self, css: str, folder: Path) -> Path:
+        """What a click on this link brings, as a file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        allowed = {"behavior": "allow", "downloadPath": str(folder)}
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+        self.click(css)
+        return self.wait(lambda: next((p for p in folder.iterdir() if p.suffix != ".crdownload"), None), "the file", 60)
+
+    def drop(self, css: str, name: str, content: bytes, kind: str = "image/png", zeros: int = 0) -> None:
+        """A file dropped on an element; its content is followed by so many zeros."""
         import base64
 
         script = """
             const bytes = Uint8Array.from(atob(arguments[2]), c => c.charCodeAt(0));
             const data = new DataTransfer();
-            data.items.add(new File([bytes], arguments[1], {type: arguments[3]}));
+            data.items.add(new File([bytes, new Uint8Array(arguments[4])], arguments[1], {type: arguments[3]}));
             const event = new DragEvent('drop', {dataTransfer: data, bubbles: true});
             document.querySelector(arguments[0]).dispatchEvent(event);
         """
-        self.driver.execute_script(script, css, name, base64.b64encode(content).decode(), kind)
+        self.driver.execute_script(script, css, name, base64.b64encode(content).decode(), kind, zeros)
 
     def size(self, width: int, height: int = 900) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
@@ -165,7 +192,8 @@ class Visitor:
 
     def complaints(self, *expected: str) -> list[str]:
         """Broken policies, console messages and requests to other places, but for console messages with these words."""
-        found = [f"policy: {what}" for what in self.driver.execute_script("return window.broken ?? []")]
+        script = "const s = sessionStorage.broken ?? '[]'; delete sessionStorage.broken; return JSON.parse(s)"
+        found = [f"policy: {what}" for what in self.driver.execute_script(script)]
         messages = [entry["message"] for entry in self.driver.get_log("browser")]
         found += [text for text in messages if not any(words in text for words in expected)]
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]

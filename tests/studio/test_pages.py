@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import shutil
 import sys
 import time
 import zipfile
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
+from tests import tiny
 from tests.studio.conftest import SCRIPT_CLASS, open_app, open_client
 from unsee.cli import main
-from unsee.runs.folder import read_config, read_result
+from unsee.errors import InputError
+from unsee.runs.folder import read_answers, read_config, read_result
 from unsee.runs.lock import FolderLock
 from unsee.runs.prompt import load_prompt
 from unsee.studio.jobs import Queue
@@ -67,6 +72,29 @@ def test_a_result_shows_scores_classes_images_and_how_to_do_the_same(page, root)
         assert page.get("/run/pets", params={"show": show, "class": "cat", "page": "1"}).status_code == 200
 
 
+def test_what_most_needs_a_look_is_shown_first_of_what_there_is(page, root):
+    answers = read_answers(root / "pets")
+    kept = np.isin(answers["labels"], [read_config(root / "pets").class_names.index(n) for n in ("dog", "deer")])
+    for served, show in ((answers["labels"], "still"), (np.where(kept, answers["labels"], -1), "forget")):
+        (root / "pets" / "answers.safetensors").write_bytes(save({**answers, "answers_served": served}))
+        os.utime(root / "pets" / "result.json")
+        assert f'<option value="{show}" selected>' in page.get("/run/pets").text
+
+
+def test_a_run_that_never_began_can_be_taken_off_the_list(page, root):
+    queue = Queue(root / ".studio" / "jobs")
+    job = queue.add(root / "failed", ["forget", "nothing", "--forget=cat"])
+    queue._write(job.model_copy(update={"ended": True}))
+    text = page.get("/run/failed").text
+    assert "Take it off the list" in text
+    assert "Do what the error says" in text
+    assert page.post("/do/drop", data={"run": "failed"}).headers["location"] == "/"
+    time.sleep(0.6)
+    assert "/run/failed" not in page.get("/").text
+    refused = page.post("/do/drop", data={"run": "pets"}, headers=JSON)
+    assert (refused.status_code, (root / "pets").is_dir()) == (400, True)
+
+
 def test_the_command_line_of_a_result_makes_the_same_run(page, root, made, tmp_path):
     import shlex
 
@@ -80,8 +108,7 @@ def test_the_command_line_of_a_result_makes_the_same_run(page, root, made, tmp_p
 
 def test_a_new_run_is_a_guided_one_limited_by_image_queries(page, photos, root):
     where = {"data": str(photos), "model": "nowhere", "forget": "dog", "image_queries": "3,000"}
-    assert '<option value="guided" selected>' in page.get("/new").text
-    assert '<option value="lcs" selected>' in page.get("/new?preset=paper").text
+    assert "the default (guided; lcs at the paper&#39;s sizes)" in page.get("/new").text
     assert 'name="image_queries"' in page.get("/new").text
     jobs = root / ".studio" / "jobs"
     jobs.mkdir(parents=True)
@@ -90,6 +117,20 @@ def test_a_new_run_is_a_guided_one_limited_by_image_queries(page, photos, root):
         assert 'id="answers"' in page.get(started).text, "answers have a place before the run has begun"
     (job,) = Queue(jobs).jobs()
     assert {"--method=guided", "--image-queries=3000"} <= set(job.arguments)
+
+
+def test_without_a_method_a_run_has_that_of_the_command_line(page, root, tmp_path):
+    """The rule itself, also for many classes, is `default_method`; see tests/methods/test_guided.py."""
+    many = tiny.write_images(tmp_path / "many", names=[f"class {i}" for i in range(21)], train=2, test=1)
+    (root / ".studio" / "jobs").mkdir(parents=True)
+    few = tiny.write_images(tmp_path / "few", names=["a", "b"], train=2, test=1)
+    assert "the default (lcs)" in page.get("/new", params={"data": str(many)}).text
+    with FolderLock(root / ".studio" / "jobs"):
+        for data, preset, name in ((many, "tuned", "class 1"), (few, "tuned", "a"), (few, "paper", "a")):
+            where = {"data": str(data), "forget": name, "preset": preset, "method": ""}
+            assert page.post("/new", data=where).status_code == 303
+    chosen = [next(word for word in job.arguments if "--method" in word) for job in Queue(root / ".studio/jobs").jobs()]
+    assert chosen == ["--method=lcs", "--method=guided", "--method=lcs"]
 
 
 def test_a_run_limited_by_image_queries_is_measured_by_them(page, root):
@@ -207,6 +248,8 @@ def test_what_the_model_knows_and_what_a_run_will_cost_are_said_before(page, pho
     [
         ({}, "no class is ticked"),
         ({"forget": "unicorn"}, "unknown class"),
+        ({"forget": "../../x"}, "unknown class"),
+        ({"forget": "<script>alert(2)</script>"}, "&lt;script&gt;alert(2)&lt;"),
         ({"forget": ["cat", "dog", "deer", SCRIPT_CLASS]}, "at least one must be kept"),
         ({"forget": "cat", "iterations": "many"}, "iterations is a whole number"),
         ({"forget": "cat", "method": "magic"}, "unknown method"),
@@ -245,6 +288,12 @@ def test_a_failed_job_says_why_and_the_next_one_starts(tmp_path):
     assert queue.problem(queue.of(good)) == ""
     assert queue.of(tmp_path / "third").pid is None, "it was taken out of the queue"
     assert [job.id for job in queue.jobs()][-1] == taken.id
+    queue.drop(good)
+    assert queue.of(good) is None
+    queue.add(good, ["runs", str(tmp_path)])
+    with pytest.raises(InputError, match="stop it first"):
+        queue.drop(good)
+    queue.stop(good)
 
 
 def test_a_stream_is_taken_up_again_after_the_last_event_that_was_seen(root):
@@ -267,7 +316,7 @@ def test_a_stream_is_taken_up_again_after_the_last_event_that_was_seen(root):
 
 def test_the_answers_of_a_running_run_follow_its_best_prompt(page, root):
     text = page.get("/answers/deep/stopped").text
-    assert "cost the run no query" in text
+    assert "costs the run no query" in text
     assert "forget: cat" in text
     (root / "deep" / "stopped" / "checkpoint.jsonl").write_text("")
     assert "no answers to show yet" in page.get("/answers/deep/stopped", headers=JSON).json()["error"]

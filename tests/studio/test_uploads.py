@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 from tests.studio.conftest import SCRIPT_CLASS
+from unsee.studio.uploads import MOST_EACH
 
 
 def pack(files, links=()):
@@ -89,6 +90,25 @@ def test_a_bomb_that_lies_about_its_size_is_refused(send, root):
     answer = send(with_size(pack({"cat/1.png": bytes(100_000)}), 1000))
     assert answer.status_code == 400
     assert "cannot be unpacked" in answer.json()["error"]
+    assert left_behind(root) == []
+
+
+def test_an_image_that_is_too_large_is_refused(send, root, image):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("cat/1.png", image)
+        archive.writestr("dog/1.png", image + bytes(MOST_EACH))
+    answer = send(out.getvalue())
+    assert answer.status_code == 400
+    assert "'dog/1.png' is larger than the 64 MB allowed" in answer.json()["error"]
+    assert left_behind(root) == []
+
+
+def test_an_image_of_too_many_pixels_is_refused_with_what_to_do(send, root, large_photo):
+    answer = send(pack({"cat/1.png": large_photo.read_bytes()}))
+    assert answer.status_code == 400
+    assert "million pixels" in answer.json()["error"]
+    assert "Remove it" in answer.json()["error"]
     assert left_behind(root) == []
 
 

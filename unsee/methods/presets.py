@@ -48,7 +48,7 @@ SAVING = 20  # a guided search is given this part of the image queries that the 
 IMAGE_SIZE = 224  # what the authors' loaders resize every image to
 
 
-def default_method(preset: str, given: Mapping[str, Any], classes: int = 0) -> str:
+def default_method(preset: str, given: Mapping[str, Any], classes: int) -> str:
     """The method of a run that names none: guided, where that was measured to be as good and can be had; else lcs."""
     if classes > FEW_CLASSES:
         return "lcs"

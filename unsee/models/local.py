@@ -165,7 +165,8 @@ class LocalModel:
         if self.tower.causal:
             ids = ids[: ids.index(max(ids) if self.reads_highest else self.tokenizer.eot) + 1]
         if len(ids) + (self.tokenizer.sos is not None) > self.tower.limit:
-            raise InputError(f"the class name {name!r} takes {len(ids)} of the model's {self.tower.limit} tokens")
+            taken = f"takes {len(ids)} of the model's {self.tower.limit} tokens"
+            raise InputError(f"the class name {name!r} {taken}; give it a shorter one")
         return ids
 
 

@@ -70,6 +70,11 @@ class Catalogue:
                 self._made = time.monotonic()
             return self._rows
 
+    def read_ahead(self) -> None:
+        """Reads what does not change before the first visitor comes, who would wait for it."""
+        with self._lock:
+            self._read()
+
     def row(self, name: str) -> RunRow:
         """The run of this name, read now."""
         folder = self.folder(name)

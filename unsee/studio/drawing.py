@@ -58,13 +58,14 @@ def make_chart(
         across = LEFT + (px - start) / (end - start) * (WIDE - LEFT - RIGHT)
         return across, HIGH - BELOW - (py - low) / (high - low) * (HIGH - BELOW - ABOVE)
 
+    most = math.inf if y_range is None else 100.0  # a range is given of shares in percent
     shown = _thinned(list(zip(x, y, strict=True)))
     about = f"{title}: from {y[0]:.4g} to {y[-1]:.4g} over {x_label} {x[0]:,.4g} to {x[-1]:,.4g}" if y else title
     return Chart(
         title,
         x_label,
-        tuple(Tick(place(value, low)[0], _short(value)) for value in _ticks(start, end)),
-        tuple(Tick(place(start, value)[1], f"{value:g}") for value in _ticks(low, high)),
+        tuple(Tick(place(value, low)[0], _short(value)) for value in _ticks(start, end) if value <= most),
+        tuple(Tick(place(start, value)[1], f"{value:g}") for value in _ticks(low, high) if value <= most),
         tuple(place(*point) for point in shown),
         about,
     )

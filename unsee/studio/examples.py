@@ -20,7 +20,7 @@ from unsee.runs.records import ConfigRecord
 from unsee.studio.shelf import Kept, Shelf
 from unsee.types import Floats, Ints
 
-EXAMPLES = 20  # images, half of them of classes to forget
+EXAMPLES = 18  # images, half of them of classes to forget
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from unsee.errors import InputError, UnseeError
-from unsee.methods.presets import PRESETS, default_method
+from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
 from unsee.runs.given import stable_name
 from unsee.runs.prompt import WEIGHTS
-from unsee.studio.new_run import NUMBERS, class_cards, foresee, known_classes, plan, read_wanted
+from unsee.studio.new_run import NUMBERS, class_cards, default_words, foresee, known_classes, plan, read_wanted
 from unsee.studio.result import picks
 from unsee.studio.routes import Studio
 from unsee.studio.trial import classify, open_image
@@ -61,7 +61,7 @@ def _new_routes(studio: Studio) -> list[Route]:
             missing=[row for row in studio.data_sets if not row["found"]],
             sent=[str(path) for path in studio.uploads.folders()],
             methods={name: method.about for name, method in METHODS.items()},
-            method=given.get("method") or default_method(given.get("preset", ""), {}),
+            default=default_words(len(cards)),
             presets=PRESETS,
             numbers=NUMBERS,
         )
@@ -69,7 +69,7 @@ def _new_routes(studio: Studio) -> list[Route]:
     async def start(request: Request) -> Response:
         given, ticked = await _fields(request)
         try:
-            wanted = read_wanted(given, ticked)
+            wanted = await run_in_threadpool(read_wanted, studio.shelf, given, ticked)
             taken = [job.folder for job in studio.queue.jobs() if not job.ended]
             out, arguments = await run_in_threadpool(
                 plan, studio.shelf, wanted, studio.catalogue.root, taken, studio.options
@@ -86,7 +86,7 @@ def _new_routes(studio: Studio) -> list[Route]:
             price = float(given.get("price", "").strip() or 0)
         except ValueError:
             raise InputError(f"the price is a number, not {given['price']!r}") from None
-        wanted = read_wanted(given, ticked)
+        wanted = await run_in_threadpool(read_wanted, studio.shelf, given, ticked)
         return JSONResponse(await run_in_threadpool(foresee, studio.shelf, wanted, price))
 
     def known(request: Request) -> Response:

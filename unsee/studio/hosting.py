@@ -53,6 +53,7 @@ def open_studio(
         data_sets=data_sets,
         options=tuple(options),
     )
+    studio.catalogue.read_ahead()
     return make_pages(studio, form_routes(studio)), visitors
 
 

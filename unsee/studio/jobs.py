@@ -50,14 +50,14 @@ class Queue:
     """The jobs beside a folder of runs."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def add(self, folder: Path, arguments: Sequence[str]) -> Job:
         """A job at the end of the queue; refused if the run has one already."""
         if (now := self.of(folder)) is not None and not now.ended:
             raise InputError(f"{folder.name} is already {'waiting' if now.pid is None else 'running'}; stop it first")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         name = f"{time.time_ns():020d}-{secrets.token_hex(3)}"
         job = Job(id=name, folder=str(folder), arguments=tuple(arguments), added=time.time())
         self._write(job)
@@ -66,7 +66,7 @@ class Queue:
     def jobs(self) -> list[Job]:
         """All jobs, the oldest first; one whose file is damaged is left out."""
         found = []
-        for path in sorted(self._folder.glob("*.json")):
+        for path in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(RunError):
                 found.append(read_record(Job, path, "holds no job"))
         return found
@@ -90,10 +90,10 @@ class Queue:
 
     def tick(self) -> None:
         """Notices what has ended, and starts what is next. Several servers may do so at once."""
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return
         try:
-            lock = FolderLock(self._folder)
+            lock = FolderLock(self.folder)
         except RunInUse:
             return
         with lock:
@@ -116,6 +116,16 @@ class Queue:
         if now.pid is not None and _alive(now):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(now.pid, signal.SIGINT)
+
+    def drop(self, folder: Path) -> None:
+        """Takes a run that never began off the list: its job, with what it printed."""
+        job = self.of(folder)
+        if job is None or not job.ended:
+            raise InputError(f"{folder.name} is not a run that has failed; stop it first")
+        for each in self.jobs():
+            if each.folder == job.folder:
+                self._path(each).unlink(missing_ok=True)
+                self._log(each).unlink(missing_ok=True)
 
     def _start(self, job: Job) -> None:
         with self._log(job).open("wb") as log:
@@ -151,10 +161,10 @@ class Queue:
         write_json(self._path(job), job.model_dump(mode="json"))
 
     def _path(self, job: Job) -> Path:
-        return self._folder / f"{job.id}.json"
+        return self.folder / f"{job.id}.json"
 
     def _log(self, job: Job) -> Path:
-        return self._folder / f"{job.id}.log"
+        return self.folder / f"{job.id}.log"
 
 
 def _alive(job: Job) -> bool:

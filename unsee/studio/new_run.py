@@ -28,10 +28,10 @@ from unsee.studio.shelf import Shelf
 THUMBNAILS = 3  # per class
 KNOWN_IMAGES, MOST_PER_CLASS = 200, 20  # asked to see what a model knows: in all, and of one class
 NUMBERS = {  # settings that may stay empty: the default
+    "image_queries": "Limit of image queries",
     "shots": "Images per class to tune on",
-    "image_queries": "At most so many image queries",
-    "iterations": "At most so many generations",
-    "budget": "At most so many candidates",
+    "iterations": "Limit of generations",
+    "budget": "Limit of candidates",
 }
 
 
@@ -57,11 +57,10 @@ class WantedRun:
     settings: Mapping[str, Value] = field(default_factory=dict)  # those of NUMBERS that were given
 
 
-def read_wanted(form: Mapping[str, str], forget: Sequence[str]) -> WantedRun:
+def read_wanted(shelf: Shelf, form: Mapping[str, str], forget: Sequence[str]) -> WantedRun:
     """What the form asks for; without a method, the one that `unsee forget` takes."""
-    preset = form.get("preset") or PRESETS[0]
-    chosen = form.get("method") or default_method(preset, {})
-    if chosen not in METHODS:
+    preset, chosen = form.get("preset") or PRESETS[0], form.get("method")
+    if chosen and chosen not in METHODS:
         raise InputError(unknown("method", chosen, METHODS))
     if preset not in PRESETS:
         raise InputError(unknown("preset", preset, PRESETS))
@@ -70,7 +69,15 @@ def read_wanted(form: Mapping[str, str], forget: Sequence[str]) -> WantedRun:
     numbers = {name: _whole(name, text) for name in NUMBERS if (text := form.get(name, "").strip())}
     seed = _whole("seed", form.get("seed", "").strip() or "0")
     data, model = stable_name(form.get("data") or "demo"), stable_name(form.get("model") or "mini")
+    if not chosen:
+        chosen = default_method(preset, numbers, len(shelf.data(data, seed).class_names))
     return WantedRun(data, model, tuple(forget), chosen, preset, seed, numbers)
+
+
+def default_words(classes: int) -> str:
+    """Which method a run has that names none, in words."""
+    usual, paper = (default_method(preset, {}, classes) for preset in PRESETS)
+    return usual if usual == paper else f"{usual}; {paper} at the paper's sizes"
 
 
 def class_cards(data: Data) -> list[ClassCard]:
@@ -109,6 +116,7 @@ def foresee(shelf: Shelf, wanted: WantedRun, price: float) -> dict[str, str]:
         found = forecast([task])
     time = "not known before it starts" if found.untimed else f"about {duration(found.seconds)}"
     return {
+        "method": wanted.method,
         "queries": f"{found.image_queries:,}",
         "candidates": f"{found.candidates:,}",
         "time": time,

@@ -14,6 +14,7 @@ from unsee.answers.rules import confidence_text
 from unsee.data.class_names import listed
 from unsee.methods.registry import METHODS
 from unsee.runs.folder import PICK, read_answers
+from unsee.runs.prompt import WEIGHTS, load_prompt
 from unsee.runs.records import ConfigRecord, PickRecord, ResultRecord, read_record
 from unsee.runs.stored import StoredRun
 from unsee.settings import FIELDS
@@ -21,7 +22,7 @@ from unsee.studio.drawing import Chart, make_chart
 from unsee.text_table import TextTable, percent
 from unsee.types import Candidate, Doubles, Ints, Mask
 
-PAGE = 24  # images on one page
+PAGE = 27  # images on one page
 MAPPED = 15  # classes that a table of confusion has room for
 SHOW = {
     "lost": "worst kept: kept classes no longer recognised, surest first",
@@ -57,14 +58,14 @@ def summary_words(result: ResultRecord) -> str:
     zero, test, served = result.zero_shot, result.test, result.served
     was = (f" (before: {percent(zero.err_for)})", f" (before: {percent(zero.acc_mem)})") if zero else ("", "")
     words = (
-        f"Under the prompt alone, the model errs on {percent(test.err_for)} of the test images of "
-        f"{listed(result.forget)}{was[0]} and recognises {percent(test.acc_mem)} of the others{was[1]}."
+        f"Under the prompt alone, the model gives a wrong label to {percent(test.err_for)} of the test images of "
+        f"{listed(result.forget)}{was[0]} and the right one to {percent(test.acc_mem)} of the others{was[1]}."
     )
     if served is None:
         return words
     found = served.scores
     return (
-        f"{words} As served ({served.rule}), it errs on {percent(found.err_for)} and recognises "
+        f"{words} As served ({served.rule}), a wrong one to {percent(found.err_for)} and the right one to "
         f"{percent(found.acc_mem)}."
     )
 
@@ -80,6 +81,11 @@ def score_rows(result: ResultRecord) -> list[tuple[str, ...]]:
         for name, s in ways.items()
         if s is not None
     ]
+
+
+def first_shown(run: StoredRun) -> str:
+    """What most needs a look, of what there is."""
+    return next((show for show in SHOW if shots(run, show, "", 1).total), "lost")
 
 
 def shots(run: StoredRun, show: str, class_name: str, page: int) -> Shots:
@@ -167,10 +173,20 @@ def front_chart(front: Sequence[Candidate]) -> Chart:
     return make_chart("Err_for, %", kept, gone, "Acc_mem, %", (min(gone), max(gone)))
 
 
+def own_place(front: Sequence[Candidate], folder: Path) -> int | None:
+    """Which of these trade-offs is the prompt of the run itself; None if it has left the front, or has no file."""
+    if not (folder / WEIGHTS).is_file():
+        return None
+    own = load_prompt(folder).contexts
+    return next((i for i, c in enumerate(front) if np.array_equal(c.contexts, own)), None)
+
+
 def front_facts(front: Sequence[Candidate], run: Path) -> list[dict[str, str]]:
     """Every trade-off in words, with the command line that picks it."""
+    own = own_place(front, run)
     return [
         {
+            "own": "This is the prompt of the run." if i == own else "Another prompt than the run's.",
             "acc_mem": f"{100 * c.trade_off.acc_mem:.1f} %",
             "err_for": f"{100 * c.trade_off.err_for:.1f} %",
             "h": f"{100 * harmonic_mean(c.trade_off.err_for, c.trade_off.acc_mem):.1f} %",
@@ -178,7 +194,7 @@ def front_facts(front: Sequence[Candidate], run: Path) -> list[dict[str, str]]:
             "command": f"unsee pick {shlex.quote(str(run))} "
             + " ".join(f"--{name.replace('_', '-')} {value!r}" for name, value in bounds(c).items()),
         }
-        for c in front
+        for i, c in enumerate(front)
     ]
 
 

@@ -196,7 +196,7 @@ def _run_routes(studio: Studio) -> list[Route]:
 
     def _result(request: Request, row: RunRow, folder: Path) -> Response:
         found, given = studio.stored(folder), request.query_params
-        show = given.get("show") or "lost"
+        show = given.get("show") or results.first_shown(found)
         page = int(given["page"]) if given.get("page", "").isdigit() else 1
         part = given.get("part") == "images"
         content: dict[str, Any] = {
@@ -210,7 +210,9 @@ def _run_routes(studio: Studio) -> list[Route]:
         }
         if not part:
             front = results.ordered_front(found.front)
+            own = results.own_place(front, folder)
             content |= {
+                "at": len(front) // 2 if own is None else own,
                 "run": found,
                 "headline": results.summary_words(found.result),
                 "scores": results.score_rows(found.result),
@@ -312,6 +314,11 @@ def _action_routes(studio: Studio) -> list[Route]:
             if not again and not old:
                 raise InputError(f"{name} has nothing to resume; start it again")
             studio.queue.add(folder, ["resume", str(folder), *studio.options] if again else old)
+        elif what == "drop":
+            if (folder / CONFIG).is_file():
+                raise InputError(f"{name} has a folder with results; delete {folder} yourself if you do not want it")
+            await run_in_threadpool(studio.queue.drop, folder)
+            return RedirectResponse("/", 303)
         elif what == "audit":
             studio.queue.add(folder, ["audit", str(folder), *studio.options])
         elif what == "pick":

@@ -69,13 +69,17 @@ def classify(shelf: Shelf, folder: Path, image: Image.Image, labels: str) -> dic
     rule = prompt.serve
     served = found.after[: found.ranked] if RULES[rule].digits is not None else found.after
     return {
-        "before": None if found.before is None else _answers(found.before, "as-is"),
-        "alone": _answers(found.alone, "as-is"),
-        "served": _answers(served, rule),
+        "before": None if found.before is None else _answers(found.before, "as-is", prompt.forget),
+        "alone": _answers(found.alone, "as-is", prompt.forget),
+        "served": _answers(served, rule, prompt.forget),
         "label": found.after[0][0] if found.ranked else None,
         "rule": rule,
+        "about": RULES[rule].about,
     }
 
 
-def _answers(pairs: Sequence[tuple[str, float]], rule: str) -> list[ShownAnswer]:
-    return [{"name": name, "sure": confidence_text(sure, rule).strip(), "share": float(sure)} for name, sure in pairs]
+def _answers(pairs: Sequence[tuple[str, float]], rule: str, gone: Sequence[str]) -> list[ShownAnswer]:
+    return [
+        {"name": name, "sure": confidence_text(sure, rule).strip(), "share": float(sure), "gone": name in gone}
+        for name, sure in pairs
+    ]

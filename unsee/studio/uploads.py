@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from unsee.data.class_folders import HIDDEN
 from unsee.data.formats import is_image
-from unsee.errors import DataError, InputError
+from unsee.errors import DataError, ImageError, InputError
 from unsee.studio.trial import check_image
 
 MOST_FILES = 50_000
@@ -54,7 +54,10 @@ class Uploads:
             return
         if len(content) > MOST_EACH:
             raise InputError(f"{name}: is larger than {MOST_EACH // 2**20} MB; make it smaller, or name its folder")
-        check_image(content, name)
+        try:
+            check_image(content, name)
+        except ImageError as error:
+            raise InputError(f"{error}. Remove it, then send the rest again: nothing was taken") from None
         target = place / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

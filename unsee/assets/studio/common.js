@@ -66,6 +66,7 @@ export function listen(url, after, events, fallback) {
   return stop;
 }
 
+addEventListener("beforeprint", () => all("details").forEach((each) => (each.open = true)));
 for (const button of all("[data-copy]"))
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText($(`#${button.dataset.copy}`).textContent);

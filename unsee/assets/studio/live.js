@@ -63,7 +63,7 @@ const events = {
     state = found.state;
     if (state === "finished") return location.reload();
     await redraw(true);
-    said.textContent = `The run is ${state}.`;
+    said.textContent = state === "failed" ? "The run has failed." : `The run is ${state}.`;
     if (!busy(state)) stop();
   },
   again: () => location.reload(),

@@ -3,6 +3,7 @@ import { $, all, ask, make, problem } from "./common.js";
 import { droppable, walk } from "./dropping.js";
 
 const sending = $("#sending"), form = $("#new");
+const MB = 2 ** 20;
 const IMAGES = /\.(png|jpe?g|jfif|bmp|gif|webp|ppm|pgm|tiff?|heic|heif|avif)$/i;
 
 const say = (text) => (sending.textContent = text);
@@ -12,6 +13,7 @@ function go(data) {
 }
 
 async function sendZip(file) {
+  if (file.size > 2048 * MB) throw new Error(`${file.name} has ${Math.round(file.size / MB)} MB; at most 2048 are taken. Unpack it, and name the folder above.`);
   say(`Sending ${file.name} …`);
   const found = await ask(`/upload?${new URLSearchParams({ kind: "zip", title: file.name })}`, { method: "POST", body: file });
   go(found.data);
@@ -20,6 +22,8 @@ async function sendZip(file) {
 async function sendFolder(files) {
   const images = files.filter((one) => IMAGES.test(one.path));
   if (!images.length) throw new Error("There are no images in it; wanted one folder per class, with images in it.");
+  const large = images.find((one) => one.file.size > 64 * MB);
+  if (large) throw new Error(`${large.path} has ${Math.round(large.file.size / MB)} MB; at most 64 are taken. Make it smaller, or name the folder above.`);
   const title = images[0].path.split("/")[0];
   let to = "", data = "";
   for (let i = 0; i < images.length; ) {
@@ -45,6 +49,7 @@ async function take(files) {
 }
 
 droppable($("#drop"), async (transfer) => take(await walk(transfer)));
+$("select[name=data]").addEventListener("change", () => ($("input[name=folder]").value = ""));  // else the folder wins
 $("#zip").addEventListener("change", (event) => take([...event.target.files].map((file) => ({ file, path: file.name }))));
 $("#folder").addEventListener("change", (event) =>
   take([...event.target.files].map((file) => ({ file, path: file.webkitRelativePath }))));
@@ -75,7 +80,8 @@ function foresee() {
       const found = await ask("/forecast", { method: "POST", body: new URLSearchParams(new FormData(form)) });
       if (mine !== turn) return;
       const list = make("dl", "", "numbers");
-      for (const [key, words] of Object.entries({ queries: "Image queries", candidates: "Candidates", time: "Time", price: "Price" })) {
+      for (const [key, words] of Object.entries({ method: "Method", queries: "Image queries", candidates: "Candidates", time: "Time", price: "Price" })) {
+        if (found[key] === "–") continue;
         const pair = make("div");
         pair.append(make("dt", words), make("dd", found[key]));
         list.append(pair);

@@ -6,18 +6,18 @@ const form = $("#try"), place = $("#answer"), canvas = $("#seen");
 const MOST = 30 * 2 ** 20;
 let last = null;
 
-function column(title, pairs, none) {
+function column(title, about, pairs, none) {
   const found = make("section", "", "card");
-  found.append(make("h2", title));
+  found.append(make("h2", title), make("p", about, "quiet"));
   if (!pairs || !pairs.length) found.append(make("p", none));
   else {
     const list = make("ol", "", "answers");
-    for (const { name, sure, share } of pairs) {
+    for (const { name, sure, share, gone } of pairs) {
       const item = make("li");
       const bar = document.createElement("meter");
       bar.value = share;
       bar.setAttribute("aria-label", `${name} ${sure}`);
-      item.append(make("span", `${name} ${sure}`), bar);
+      item.append(make("span", `${name} ${sure}`), gone ? make("b", "forget", "tag") : "", bar);
       list.append(item);
     }
     found.append(list);
@@ -52,9 +52,9 @@ async function send(file) {
     const found = await ask("/try", { method: "POST", body });
     const columns = make("div", "", "columns");
     columns.append(
-      column("Before", found.before, "This model answers no plain-text prompt."),
-      column("Prompt alone", found.alone, ""),
-      column(`After, as served (${found.rule})`, found.served, "No label: several are equally sure."),
+      column("Before", "The plain prompt.", found.before, "This model answers no plain-text prompt."),
+      column("Prompt alone", "The prompt that the run found.", found.alone, ""),
+      column("After, as served", `By the rule ${found.rule}: ${found.about}.`, found.served, "No label: several are equally sure."),
     );
     place.replaceChildren(columns);
   } catch (error) {
