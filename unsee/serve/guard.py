@@ -25,7 +25,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})  # these say nothing about anybody
 GONE = 499  # the client left before it was answered
 ACKNOWLEDGED = 64  # keys of one header
-PIECE = 2**16  # bytes of an answer that are handed to the connection at once
+PIECE = 2**16  # bytes of a body that are dealt with at once
 READ_PACE = 100_000  # bytes a second that a client reads at least
 log = logging.getLogger("unsee.serve")
 
@@ -50,6 +50,7 @@ class Guard:
         self._limits = limits
         self._memory = memory
         self._requests = Shares(limits.connections, "requests")
+        self._turns: dict[str, asyncio.Lock] = {}  # of clients, to go on with one of their bodies
         self._watch = watch
         self._anyone = anyone  # who asks where there are no keys
         self._model = model  # its fingerprint
@@ -93,6 +94,7 @@ class Guard:
         body.check()
         with self._requests.hold(client.name, 1), self._memory.holder(client.name) as held:
             body.held = sender.held = held
+            body.turn = self._turns.setdefault(client.name, asyncio.Lock())
             body.take()
             await _while_there(self._app(scope, body, sender), body)
 
@@ -169,6 +171,8 @@ class _Body:
         self.unread = length != "0" or b"transfer-encoding" in headers
         self.held: Held | None = None
         self._expected = 0
+        self.turn: asyncio.Lock | None = None
+        self._rest = b""  # has arrived and was not handed on yet
         self._whole = asyncio.Event()
         if not (length.isascii() and length.isdigit()) or int(length) > limits.body_bytes:
             self._ends = 0.0  # nothing of it is wanted
@@ -192,6 +196,11 @@ class _Body:
             raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
 
     async def __call__(self) -> MutableMapping[str, Any]:
+        if self._total and self.turn is not None:  # however many bodies a client sends, others have their turn
+            async with self.turn:
+                await asyncio.sleep(0)
+        if self._rest:
+            return self._piece()
         if self._whole.is_set():  # whoever waits now waits for the client to leave, and is then cancelled
             await asyncio.Event().wait()
         pause = min(self._limits.body_seconds, self._ends - time.monotonic())
@@ -200,13 +209,23 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise Refused(408, "body", "did not arrive in time") from None
-        self._total += len(message.get("body", b""))
+        self._rest = message.get("body", b"")
+        self._total += len(self._rest)
         self.check()
         self.take()
         self.unread = bool(message.get("more_body", False))
-        if not self.unread:
+        if message["type"] != "http.request":
             self._whole.set()
-        return message
+            return message
+        return self._piece()
+
+    def _piece(self) -> MutableMapping[str, Any]:
+        """The next bytes of those that have arrived."""
+        found, self._rest = self._rest[:PIECE], self._rest[PIECE:]
+        more = self.unread or bool(self._rest)
+        if not more:
+            self._whole.set()
+        return {"type": "http.request", "body": found, "more_body": more}
 
 
 async def _while_there(answering: Awaitable[None], body: _Body) -> None:

@@ -40,7 +40,7 @@ class Health:
 
     def start(self) -> None:
         self._well = self._cleaned = time.monotonic()
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._clean())]
+        self._tasks = [asyncio.create_task(each()) for each in (self._watch, self._clean, self._tidy)]
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -77,6 +77,11 @@ class Health:
         if not np.allclose(found, self._expected, atol=SAME_ANSWER):
             raise RuntimeError("the model's answer to a known question has changed")
         await service.accounts.disk(service.ledger.probe)
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_EVERY)
+            await asyncio.to_thread(self._service.ledger.tidy)
 
     async def _clean(self) -> None:
         while True:

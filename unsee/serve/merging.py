@@ -50,6 +50,11 @@ class Line:
         return min(self.waiting, key=lambda waiting: waiting.asker.seconds)
 
 
+def call_each(items: Sequence[Callable[[], Any]]) -> list[Any]:
+    """A forward for work of any kind."""
+    return [item() for item in items]
+
+
 class ModelQueue:
     """Runs forwards in threads of their own, by default in one.
 
