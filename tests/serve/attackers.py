@@ -189,6 +189,8 @@ ASKED: dict[str, tuple[Callable[[Target], list[bytes]], int]] = {  # name -> wha
 }
 HELD = ("idle connections", "stalled bodies", "unread answers")
 ATTACKS = (*ASKED, *HELD)
+WORK = ("much work", "many candidates", "large answers", "kept answers", "many labels", "packed images", "many images")
+WORK = (*WORK, "many requests", "prompts deployed", "unread answers")  # these make the model work, and are charged
 
 
 def attack(name: str, to: Target) -> None:
@@ -214,14 +216,17 @@ def attack(name: str, to: Target) -> None:
 def _ask(port: int, turns: itertools.cycle[bytes]) -> None:
     """Sends one request after the other, and leaves when an answer takes too long."""
     while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE) as raw:
+        with suppress(OSError), socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIECE)  # not megabytes, for what may be refused
+            raw.settimeout(PATIENCE)
+            raw.connect(("127.0.0.1", port))
             while True:
                 raw.sendall(next(turns))
-                if not _read(raw):
+                if not read_answer(raw):
                     break
 
 
-def _read(raw: socket.socket) -> bool:
+def read_answer(raw: socket.socket) -> bool:
     """Reads one answer; -> whether another request may follow."""
     found = b""
     while b"\r\n\r\n" not in found:
@@ -235,7 +240,7 @@ def _read(raw: socket.socket) -> bool:
     while left > 0:
         left -= len(raw.recv(min(left, PIECE)) or b" " * left)
     if b" 429 " in head[:20]:
-        time.sleep(0.01)
+        time.sleep(0.1)  # to send at once what is refused would cost this machine more than the service
     return b"connection: close" not in lowered
 
 

@@ -74,7 +74,7 @@ class Accounts:
 
     def __init__(self, ledger: ServiceLedger, seconds: float, keep: float = KEEP) -> None:
         self._ledger = ledger
-        self._queue = ModelQueue(WAITING)
+        self._queue = ModelQueue(WAITING, rests=True)
         self._seconds = seconds
         self._keep = keep
         self._buckets: dict[str, _Bucket] = {}

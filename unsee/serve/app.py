@@ -76,6 +76,7 @@ def make_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
     )
     _add_model_routes(api, service)
@@ -86,6 +87,7 @@ def make_app(
     api.add_exception_handler(Refused, _refuse)
     api.add_exception_handler(ClientDisconnect, _refuse)
     api.add_exception_handler(Exception, _refuse)
+    _add_document(api)
     seen.watch_queue(service.queue)
     api.state.service = service
     fingerprint = service.model.card.fingerprint
@@ -211,6 +213,14 @@ def _add_health_routes(api: FastAPI, health: Health, meters: Meters) -> None:
     async def metrics(request: Request) -> Response:
         _client(request)
         return Response(meters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_document(api: FastAPI) -> None:
+    document = json.dumps(api.openapi()).encode()  # made once
+
+    @api.get("/openapi.json", include_in_schema=False)
+    async def openapi(request: Request) -> Response:
+        return Response(document, media_type="application/json")
 
 
 def _client(request: Request) -> Client:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -23,10 +23,11 @@ from unsee.errors import InputError
 from unsee.models.local import ClassText, LocalModel, MixedText
 from unsee.types import Floats
 
-KEPT_CLASSES = 20_000  # class names that stay bound, over all lists
-KEPT_BYTES = 128 * 2**20  # of image sets in memory
+KEPT_CLASSES = 8_000  # class names that stay bound, over all lists
+KEPT_BYTES = 64 * 2**20  # of image sets in memory
 STEP_SECONDS = 0.02  # that a step should take; between two steps others have their turn
-STEP_MACS = 4 * 10**8  # multiply-adds that take about so long on a CPU
+STEP_MACS = 2 * 10**8  # multiply-adds that take about half as long on one core of a CPU that nothing else runs on
+WHOLE_STEPS = 4  # names that take no more steps than this are computed together
 COMPARED_MACS = 2_000  # that a softmax takes as long as, for one image and one class
 STEP_TOKENS = 256  # of one step at least: smaller products are slow
 IMAGE_TOKENS = 450  # what an image costs, in text tokens; about so many for mini and for CLIP ViT-B/16
@@ -69,11 +70,10 @@ class Question:
     def size(self) -> int:
         return 1 if self.contexts is None else len(self.contexts)
 
-    def candidates(self, at_once: int) -> Iterator[Question]:
-        """Questions about so many candidates each."""
-        for rows in in_batches(self.size, at_once):
-            some = None if self.contexts is None else self.contexts[rows.start : rows.stop]
-            yield Question(self.classes, some, self.features)
+    def part(self, start: int, count: int) -> Question:
+        """The question about some of the candidates."""
+        some = None if self.contexts is None else self.contexts[start : start + count]
+        return Question(self.classes, some, self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +157,8 @@ class Engine:
         return found
 
     def pieces(self, classes: ClassList, tokens: Sequence[int]) -> list[tuple[ClassList, int]]:
-        """The names in lists that one step can take, with their tokens; one if they take no more than two steps."""
-        if sum(tokens) <= 2 * self.step:
+        """The names in lists that one step can take, with their tokens; one if that is but a little longer."""
+        if sum(tokens) <= WHOLE_STEPS * self.step:
             return [(classes, sum(tokens))]
         ends, total = [0], 0
         for i, count in enumerate(tokens):

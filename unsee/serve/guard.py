@@ -9,13 +9,14 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from unsee.models.remote.wire import ACKNOWLEDGE, MODEL, REQUEST_ID
 from unsee.serve.accounts import Accounts
 from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Limits, Refused
-from unsee.serve.shares import Held, Shares
+from unsee.serve.shares import Held, Shares, Turns
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -27,6 +28,8 @@ GONE = 499  # the client left before it was answered
 ACKNOWLEDGED = 64  # keys of one header
 PIECE = 2**16  # bytes of a body that are dealt with at once
 READ_PACE = 100_000  # bytes a second that a client reads at least
+BODY_PACE = 32 * 2**20  # bytes a second that a client sends at most, in bodies of several pieces
+STRANGER_SECONDS = 0.005  # for each request without a valid key
 log = logging.getLogger("unsee.serve")
 
 
@@ -50,7 +53,8 @@ class Guard:
         self._limits = limits
         self._memory = memory
         self._requests = Shares(limits.connections, "requests")
-        self._turns: dict[str, asyncio.Lock] = {}  # of clients, to go on with one of their bodies
+        self._turns = Turns()  # of clients, to go on with one of their bodies
+        self._strangers = Turns()  # of addresses, to ask without a key
         self._watch = watch
         self._anyone = anyone  # who asks where there are no keys
         self._model = model  # its fingerprint
@@ -82,6 +86,10 @@ class Guard:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > self._limits.head_bytes:
             raise Refused(431, "head", f"is larger than the {self._limits.head_bytes} bytes allowed")
         client = self._client(scope, headers)
+        if client is None or scope["path"] in OPEN:  # who guesses keys, or asks for what needs none, has one turn
+            await self._strangers.take(str((scope.get("client") or ("",))[0]), STRANGER_SECONDS)
+        if client is None:
+            raise Refused(401, "authorization", "needs a valid key: Authorization: Bearer KEY")
         scope["state"]["client"] = client
         if scope["path"] in OPEN:
             await self._app(scope, body, sender)
@@ -94,19 +102,17 @@ class Guard:
         body.check()
         with self._requests.hold(client.name, 1), self._memory.holder(client.name) as held:
             body.held = sender.held = held
-            body.turn = self._turns.setdefault(client.name, asyncio.Lock())
+            body.wait = partial(self._turns.take, client.name)
             body.take()
             await _while_there(self._app(scope, body, sender), body)
 
-    def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client:
-        """Who is asking. Without a key and with a wrong one, the answer and its time are the same."""
+    def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client | None:
+        """Who is asking; None without a valid key. Without a key and with a wrong one, the time is the same."""
         if self._keys is None or scope["path"] in OPEN:
             return self._anyone
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
         client = self._keys.find(key.strip())
-        if client is None or scheme.lower() != "bearer":
-            raise Refused(401, "authorization", "needs a valid key: Authorization: Bearer KEY")
-        return client
+        return client if scheme.lower() == "bearer" else None
 
     def _acknowledge(self, client: Client, header: str) -> None:
         keys = [key.strip() for key in header.split(",") if key.strip()]
@@ -147,6 +153,7 @@ class _Sender:
             for start in range(0, len(content), PIECE):  # each waits until the client has read most of those before
                 more = message.get("more_body", False) or start + PIECE < len(content)
                 await self._send({**message, "body": content[start : start + PIECE], "more_body": more})
+                await asyncio.sleep(0)
 
     async def refuse(self, refused: Refused) -> None:
         """The error as JSON; nothing if a response is already on its way."""
@@ -171,7 +178,7 @@ class _Body:
         self.unread = length != "0" or b"transfer-encoding" in headers
         self.held: Held | None = None
         self._expected = 0
-        self.turn: asyncio.Lock | None = None
+        self.wait: Callable[[float], Awaitable[None]] | None = None  # for its turn
         self._rest = b""  # has arrived and was not handed on yet
         self._whole = asyncio.Event()
         if not (length.isascii() and length.isdigit()) or int(length) > limits.body_bytes:
@@ -196,9 +203,8 @@ class _Body:
             raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
 
     async def __call__(self) -> MutableMapping[str, Any]:
-        if self._total and self.turn is not None:  # however many bodies a client sends, others have their turn
-            async with self.turn:
-                await asyncio.sleep(0)
+        if self._total and self.wait is not None:  # however many bodies a client sends, others have their turn
+            await self.wait(PIECE / BODY_PACE)
         if self._rest:
             return self._piece()
         if self._whole.is_set():  # whoever waits now waits for the client to leave, and is then cancelled

@@ -76,7 +76,7 @@ class Limits:
     head_bytes: int = 32 * 2**10
     queue: int = 512  # requests that wait for the model
     connections: int = 512  # half of them with requests of one client
-    memory: int = 192 * 2**20  # bytes of bodies and answers in flight; half of it for one client
+    memory: int = 128 * 2**20  # bytes of bodies and answers in flight; half of it for one client
 
     def published(self) -> dict[str, int]:
         """Those that a client needs to cut its requests to size."""

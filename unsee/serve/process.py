@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import suppress
 
-SWITCH_SECONDS = 0.0002  # that one thread keeps the interpreter while others want it
+SWITCH_SECONDS = 0.0001  # that one thread keeps the interpreter while others want it
 MAPPED_BYTES = 2**20  # blocks of memory from this size on go back to the system when they are freed
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of mallopt(3)
 

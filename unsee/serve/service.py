@@ -191,7 +191,7 @@ class Service:
         bill = Bill(Price(question.size, question.size * len(features), question.size * sum(tokens)), size + 4096)
 
         async def work() -> ResponseBody:
-            with self.memory.hold(client.name, 2 * size + (0 if contexts is None else contexts.nbytes)):
+            with self.memory.hold(client.name, size + (0 if contexts is None else contexts.nbytes)):
                 logs = await self.steps.logs(asker, question, tokens, bill)
                 return await self.beside_if_large(asker, logs.nbytes, partial(self._answer, logs, form))
 

@@ -23,7 +23,17 @@ from unsee.data.images import in_batches
 from unsee.errors import InputError
 from unsee.models.local import LocalModel
 from unsee.serve.accounts import Bill
-from unsee.serve.engine import IMAGE_TOKENS, PIXELS_PER_TOKEN, ClassList, Engine, Glance, Question, Recent
+from unsee.serve.engine import (
+    IMAGE_TOKENS,
+    KEPT_CLASSES,
+    PIXELS_PER_TOKEN,
+    WHOLE_STEPS,
+    ClassList,
+    Engine,
+    Glance,
+    Question,
+    Recent,
+)
 from unsee.serve.ledger import Price
 from unsee.serve.limits import Limits, Refused, count_pixels, decode_image
 from unsee.serve.merging import Asker, Forward, ModelQueue, call_each
@@ -72,10 +82,11 @@ class Steps:
             limits.queue,
             threads=DECODERS,
             each=DECODERS - 1,
+            rests=True,
             mark=lambda running: self.marks.set("decode", running),
         )
         self._counts: Recent[list[int]] = Recent(KEPT_COUNTS)
-        self._known: Recent[Tensor] = Recent(KEPT_COUNTS)  # class embeddings, by owner, names and prompt
+        self._known: Recent[Tensor] = Recent(KEPT_CLASSES)  # class embeddings, by owner, names and prompt
 
     async def close(self, seconds: float) -> None:
         """Ends after what is being computed, or after so many seconds."""
@@ -102,8 +113,13 @@ class Steps:
         key = (classes, contexts)
         found = self._counts.get(key)
         if found is None:
-            count = partial(self.engine.tokens, classes, contexts)
-            counted = count() if len(classes.names) <= INLINE_NAMES else await self.beside(asker, count)
+            counted, names = list[int](), len(classes.names)
+            parts = [classes]
+            if names > INLINE_NAMES:  # others have their turn in between
+                parts = [classes.part(start, start + INLINE_NAMES) for start in range(0, names, INLINE_NAMES)]
+            for part in parts:
+                count = partial(self.engine.tokens, part, contexts)
+                counted += count() if part is classes else await self.beside(asker, count)
             found = self._counts.put(key, len(counted), counted)
         return found
 
@@ -114,14 +130,18 @@ class Steps:
         images = self.engine.images_at_once(question.features, question.classes)
         found = []
         if len(pieces) > 1 or images < n:
-            for one in question.candidates(1):
+            for one in (question.part(i, 1) for i in range(question.size)):
                 found.append(await self._large(asker, one, pieces, images, bill))
                 bill.used += Price(1, n)
         else:
-            for some in question.candidates(max(1, min(self.engine.step // each, images // n))):
+            done = 0
+            while done < question.size:
+                steps = WHOLE_STEPS if self.queue.alone(asker.client) else 1  # short ones where others may come
+                some = question.part(done, max(1, min(steps * self.engine.step // each, images // n)))
                 asked = some.merges_with, some, some.size * each
                 found.append(await self.ask(asker, self.engine.answer, *asked))
                 bill.used += Price(some.size, some.size * n, some.size * each)
+                done += some.size
         if len(found) == 1:
             return found[0]
         join: Callable[[], Floats] = partial(np.concatenate, found)
