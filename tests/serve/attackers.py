@@ -189,8 +189,8 @@ ASKED: dict[str, tuple[Callable[[Target], list[bytes]], int]] = {  # name -> wha
 }
 HELD = ("idle connections", "stalled bodies", "unread answers")
 ATTACKS = (*ASKED, *HELD)
-WORK = ("much work", "many candidates", "large answers", "kept answers", "many labels", "packed images", "many images")
-WORK = (*WORK, "many requests", "prompts deployed", "unread answers")  # these make the model work, and are charged
+FREE = ("too much work", "large images", "sets made and deleted", "sets looked up", "tiny arrays", "long lists")
+WORK = tuple(name for name in ATTACKS if name not in (*FREE, "wrong keys", *HELD[:2]))  # the model works, for money
 
 
 def attack(name: str, to: Target) -> None:

@@ -16,6 +16,7 @@ from unsee.serve.engine import ClassList, Question
 from unsee.serve.guard import log
 from unsee.serve.limits import Refused
 from unsee.serve.merging import Asker
+from unsee.serve.process import give_memory_back
 from unsee.serve.service import Service
 
 PROBE_EVERY = 1.0  # seconds between two questions
@@ -82,6 +83,7 @@ class Health:
         while True:
             await asyncio.sleep(PROBE_EVERY)
             await asyncio.to_thread(self._service.ledger.tidy)
+            await asyncio.to_thread(give_memory_back)
 
     async def _clean(self) -> None:
         while True:

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 
 SWITCH_SECONDS = 0.0001  # that one thread keeps the interpreter while others want it
-MAPPED_BYTES = 2**20  # blocks of memory from this size on go back to the system when they are freed
+MAPPED_BYTES = 4 * 2**20  # blocks of memory from this size on go back to the system when they are freed
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of mallopt(3)
 
 
@@ -23,8 +23,12 @@ def share_evenly() -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
-    with suppress(OSError, AttributeError, TypeError):  # glibc has it, others do not need it
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
+    _call_glibc("mallopt", _MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def give_memory_back() -> None:
+    """Returns to the system what is free in smaller blocks."""
+    _call_glibc("malloc_trim", 0)
 
 
 def model_threads() -> int:
@@ -34,3 +38,8 @@ def model_threads() -> int:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores - 1)
+
+
+def _call_glibc(function: str, *numbers: int) -> None:
+    with suppress(OSError, AttributeError, TypeError):  # other libraries have no such function
+        getattr(ctypes.CDLL(None), function)(*numbers)
