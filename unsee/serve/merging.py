@@ -13,6 +13,8 @@ from unsee.serve.engine import STEP_SECONDS
 from unsee.serve.limits import Refused
 
 LATELY = 2.0  # seconds
+ALONE_STEPS = 4  # that a forward may take while there is one client only
+PATIENCE = 4.0  # seconds that a request waits for later ones of its client, for each that it has had of the model
 FORGIVEN = 5 * STEP_SECONDS  # of the model, to a client that asks for nothing more
 Forward = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -25,6 +27,12 @@ class Asker:
     about: bytes = b""
     first: bool = False  # before all others: the service's own question whether it is well
     seconds: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def rank(self) -> float:
+        """The lowest goes on: a small request does not wait behind a large one, which in turn does not wait forever."""
+        return self.began + PATIENCE * self.seconds
 
 
 @dataclass(eq=False)
@@ -49,8 +57,8 @@ class Line:
     rests: float = 0.0  # until when, by the monotonic clock
 
     def next(self) -> Waiting:
-        """Of the request that has got least so far: a small one does not wait behind a large one."""
-        return min(self.waiting, key=lambda waiting: waiting.asker.seconds)
+        """Of the request whose turn it is."""
+        return min(self.waiting, key=lambda waiting: waiting.asker.rank)
 
 
 def call_each(items: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -166,7 +174,8 @@ class ModelQueue:
         head = ready[0].next()
         self._clock = max(self._clock, ready[0].used)
         batch, total = [head], head.size
-        room = STEP_SECONDS / max(1e-9, self._pace.get(head.forward, STEP_SECONDS))
+        seconds = STEP_SECONDS * (ALONE_STEPS if self.alone(head.asker.client) else 1)
+        room = seconds / max(1e-9, self._pace.get(head.forward, STEP_SECONDS))
         for line in ready if head.kind is not None else []:
             for waiting in line.waiting:
                 alike = waiting.kind == head.kind and waiting.forward == head.forward and waiting is not head
