@@ -77,6 +77,24 @@ def test_a_client_rests_between_its_work_while_others_are_about():
     assert asyncio.run(run(others=False)) < 0.34
 
 
+def test_a_client_does_not_wait_for_the_rest_of_another():
+    async def run() -> float:
+        queue = ModelQueue(100, rests=True)
+        await queue.ask(Asker("bob"), lambda items: items, None, 0)
+        much = [queue.ask(Asker("alice"), lambda items: time.sleep(0.3) or items, None, i) for i in range(2)]
+        tasks = [asyncio.create_task(each) for each in much]
+        await asyncio.sleep(0.32)  # alice rests
+        started = time.monotonic()
+        for _ in range(3):
+            await queue.ask(Asker("bob"), lambda items: time.sleep(0.005) or items, None, 0)
+        seconds = time.monotonic() - started
+        await asyncio.gather(*tasks)
+        await queue.close()
+        return seconds
+
+    assert asyncio.run(run()) < 0.15
+
+
 def test_a_full_line_of_one_client_leaves_places_for_others():
     async def run():
         queue = ModelQueue(4)

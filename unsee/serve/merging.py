@@ -143,9 +143,11 @@ class ModelQueue:
             self._mark(self._computed())
             task.add_done_callback(self._done)
 
-    def _woken(self) -> None:
-        self._wake = None
-        self._fill()
+    def _wake_in(self, seconds: float) -> None:
+        """Goes on when the first client has rested."""
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = asyncio.get_running_loop().call_later(seconds, self._fill)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
@@ -167,9 +169,8 @@ class ModelQueue:
         ready = [line for line in able if line.rests <= now]
         ready.sort(key=lambda line: (not line.waiting[0].asker.first, line.used, len(line.waiting)))
         if not ready:
-            if able and self._wake is None:
-                wait = min(line.rests for line in able) - now
-                self._wake = asyncio.get_running_loop().call_later(wait, self._woken)
+            if able:
+                self._wake_in(min(line.rests for line in able) - now)
             return []
         head = ready[0].next()
         self._clock = max(self._clock, ready[0].used)
