@@ -47,7 +47,7 @@ def keys(keys_file):
 @pytest.fixture
 def ask(served, keys):
     """Sends a request as a client."""
-    with httpx.Client(base_url=served.url) as client:
+    with httpx.Client(base_url=served.url, timeout=60) as client:
 
         def ask(method: str, path: str, who: str | None = "alice", **given):
             headers = given.pop("headers", {})

@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import httpx
+import torch
 
 import unsee
 from unsee.serve.disclosure import Disclosure
 from unsee.serve.keys import Keys, read_keys
 from unsee.serve.limits import Limits
-from unsee.serve.server import listen, make_server
+from unsee.serve.server import listen, make_server, run
 
 
 class ThreadServer:
@@ -63,9 +64,11 @@ class ProcessServer:
 
 
 def serve(model: Path | str, state: Path, port: int, keys: Path | None) -> None:
+    torch.set_num_threads(1)
     loaded = unsee.load_model(model, threads=1)
     found = None if keys is None else read_keys(keys)
-    make_server(loaded, state, keys=found, disclosure=Disclosure(), limits=Limits(), port=port).run()
+    server = make_server(loaded, state, keys=found, disclosure=Disclosure(), limits=Limits(), port=port)
+    run(server, listen("127.0.0.1", port))
     os._exit(0)
 
 

@@ -57,7 +57,18 @@ def put_images(ledger, names, client=ANYONE):
 
 def put_set(ledger, name, members, client=ANYONE):
     reserved = ledger.reserve(client, Price(), 32 * len(members))
-    assert ledger.put_set(reserved, client.name, "e", name, members) == []
+    unique = list(dict.fromkeys(members))
+    for part in range(0, len(unique), 250):
+        assert ledger.hold_images(reserved, client.name, "e", part, unique[part : part + 250]) == []
+    ledger.put_set(reserved, client.name, name, members)
+
+
+def give_back(ledger) -> int:
+    """Counts off all images of sets that are gone; -> in how many steps."""
+    steps = 0
+    while ledger.give_back():
+        steps += 1
+    return steps
 
 
 def test_an_answer_is_kept_until_it_is_acknowledged_and_everything_stored_is_counted(ledger):
@@ -70,7 +81,9 @@ def test_an_answer_is_kept_until_it_is_acknowledged_and_everything_stored_is_cou
     prompt = StoredPrompt("{}", b"12345")
     ledger.put_prompt(ledger.reserve(ANYONE, Price(1), prompt.size), "anyone", "p", prompt, Price(1))
     assert ledger.usage("anyone") == (Price(3, 6, 12), 6 + 3 * 32 + 4 * 32 + 7)
-    assert ledger.features("anyone", "e", "ff" * 32).shape == (4, 8)
+    members = [bytes.fromhex(digest) for digest in digests(2)]
+    assert ledger.set_digests("anyone", "ff" * 32) == members * 2
+    assert set(ledger.features("anyone", "e", [*members, bytes(31) + b"x"])) == set(members)
     assert ledger.prompt("anyone", "p") == prompt
     assert ledger.prompts("anyone") == {"p": "{}"}
     ledger.acknowledge("anyone", ["k.0", "unknown"])
@@ -78,6 +91,7 @@ def test_an_answer_is_kept_until_it_is_acknowledged_and_everything_stored_is_cou
     assert ledger.turns("anyone", "k") == 1
     assert ledger.delete_set("anyone", "ff" * 32)
     assert not ledger.delete_set("anyone", "ff" * 32)
+    assert give_back(ledger) == 1
     assert ledger.delete_prompt("anyone", "p")
     assert ledger.missing("anyone", "e", digests(3)) == digests(2)  # the third was in no set
     assert ledger.usage("anyone")[1] == 32
@@ -121,8 +135,32 @@ def test_deleting_a_set_of_many_is_linear(ledger):
     put_set(ledger, "bb" * 32, names[1000:])
     started = time.perf_counter()
     assert ledger.delete_set("anyone", "aa" * 32)
+    assert give_back(ledger) == 8  # short steps: others use the ledger in between
     assert time.perf_counter() - started < 2
     assert ledger.missing("anyone", "e", names) == names[:1000]
+
+
+def test_a_set_that_was_never_finished_holds_no_image(ledger):
+    put_images(ledger, digests(3))
+    reserved = ledger.reserve(ANYONE, Price(), 96)
+    assert ledger.hold_images(reserved, "anyone", "e", 0, digests(2)) == []
+    assert ledger.hold_images(reserved, "anyone", "e", 1, digests(2, 2)) == digests(1, 3)  # one is not there
+    assert give_back(ledger) == 0  # the reservation holds them
+    put_set(ledger, "aa" * 32, digests(1))
+    ledger.release(reserved)
+    assert give_back(ledger) == 1
+    assert ledger.missing("anyone", "e", digests(3)) == digests(1, 1)  # the first is in a set, the third was not held
+    assert ledger.usage("anyone")[1] == 2 * 32 + 32
+
+
+def test_a_price_that_rises_is_reserved_or_refused(ledger):
+    client = Client("c", tokens=100)
+    reserved = ledger.reserve(client, Price(tokens=60))
+    ledger.reserve_more(client, reserved, Price(tokens=40))
+    with pytest.raises(Refused, match="the budget is 100"):
+        ledger.reserve_more(client, reserved, Price(tokens=1))
+    ledger.settle(reserved, "c", Price(tokens=100))
+    assert ledger.usage("c")[0] == Price(tokens=100)
 
 
 def test_what_killed_the_service_twice_is_refused_by_its_hash(ledger):

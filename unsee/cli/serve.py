@@ -110,8 +110,8 @@ if TYPE_CHECKING:
 @click.option("--tls-key", type=click.Path(path_type=Path), show_default="none", help="Private key of --tls-cert.")
 @click.option("--queue", default=512, type=click.IntRange(1), help="How many requests may wait.")
 @click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Seconds until a request is given up.")
-@click.option("--max-body", default=64, type=click.IntRange(1, 4096), help="Largest request, in MiB.")
-@click.option("--threads", type=click.IntRange(1), show_default="all cores", help="Cores for the model.")
+@click.option("--max-body", default=32, type=click.IntRange(1, 4096), help="Largest request, in MiB.")
+@click.option("--threads", type=click.IntRange(1), show_default="all cores but one", help="Cores for the model.")
 @shared("device", "dtype")
 def serve(
     model: str,
@@ -165,7 +165,8 @@ def serve(
         from unsee.serve.databases import is_database
         from unsee.serve.disclosure import Disclosure
         from unsee.serve.limits import Limits
-        from unsee.serve.server import listen, make_server
+        from unsee.serve.process import model_threads
+        from unsee.serve.server import listen, make_server, run
     except ImportError as error:
         raise MissingExtra(str(error.name or "fastapi"), "serve") from None
     from unsee.data.other_names import read_names_file
@@ -173,11 +174,11 @@ def serve(
 
     console = make_console()
     disclosure = Disclosure.parse(answers, card)
-    if threads is not None:
-        import torch
+    import torch
 
-        torch.set_num_threads(threads)
-    loaded = read_model(model, console, cache_dir=None, no_cache=True, threads=threads, **where)
+    cores = threads or model_threads()
+    torch.set_num_threads(cores)
+    loaded = read_model(model, console, cache_dir=None, no_cache=True, threads=cores, **where)
     if not isinstance(loaded, LocalModel):
         raise InputError(f"{model} cannot be served")
     limits = Limits(queue=queue, seconds=timeout, body_bytes=max_body * 2**20)
@@ -201,7 +202,7 @@ def serve(
     opened = listen(host, port)
     scheme = "http" if tls_cert is None else "https"
     console.say(f"{loaded.card.name} on {scheme}://{host}:{opened.getsockname()[1]} ({_who(found is not None)})")
-    server.run(sockets=[opened])
+    run(server, opened)
 
 
 def state_folder(given: Path | None) -> Path:

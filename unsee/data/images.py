@@ -9,6 +9,7 @@ import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -92,6 +93,21 @@ def decode(content: bytes, name: str, pixels: int = PIXELS) -> Image.Image:
 
     Format and number of pixels are checked before a pixel is decoded.
     """
+    with _opened(content, name, pixels) as image:
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)  # a copy of a large photo would take 100 MB
+        return image
+
+
+def pixel_count(content: bytes, name: str, pixels: int = PIXELS) -> int:
+    """How many pixels an image file has, by its head; ImageError as in `decode`."""
+    with _opened(content, name, pixels) as image:
+        return image.width * image.height
+
+
+@contextmanager
+def _opened(content: bytes, name: str, pixels: int) -> Iterator[Image.Image]:
+    """The image of a file, not yet decoded; whatever fails is an ImageError."""
     if not content:
         raise ImageError(name, "the file is empty")
     if (needed := lacking_for(content)) is not None:
@@ -101,8 +117,7 @@ def decode(content: bytes, name: str, pixels: int = PIXELS) -> Image.Image:
             width, height = image.size
             if width * height > pixels:
                 raise ImageError(name, f"{width} x {height} pixels are more than the {pixels} allowed")
-            image.load()
-            return ImageOps.exif_transpose(image)
+            yield image
     except (MemoryError, ImageError):
         raise
     except UnidentifiedImageError:
@@ -121,7 +136,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
         image = image.convert("LA") if image.mode == "La" else image  # Pillow has no way from La to RGBA
         seen = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", seen.size, BACKGROUND), seen)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _in_8_bits(image: Image.Image) -> Image.Image:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from unsee.models.remote.wire import NEXT_TURN
 from unsee.serve.keys import Client
 from unsee.serve.ledger import Price, ServiceLedger, StoredAnswer
 from unsee.serve.limits import Refused
+from unsee.serve.merging import Asker, ModelQueue, call_each
 
 T = TypeVar("T")
 KEEP = 24 * 3600.0  # seconds that an answer waits to be acknowledged, and an image to become part of a set
 KEEP_KEYS = 600.0  # seconds that the key of an acknowledged answer is known
 GIVEN_UP = 30.0  # seconds that a request with a key goes on when nobody waits for it; twice a client's longest pause
+WAITING = 2**30  # for the ledger; there are fewer requests than that
 ELSEWHERE = 0.1  # seconds between two looks at what another server answers
 
 
@@ -40,6 +42,13 @@ class Bill:
     price: Price
     size: int = 0
     used: Price = field(default_factory=Price)
+    raise_price: Callable[[Price], Awaitable[None]] | None = None  # reserves more, or refuses
+
+    async def more(self, price: Price) -> None:
+        """It costs more than was known before; refused if the client's budget has no room for that."""
+        if self.raise_price is not None:
+            await self.raise_price(price)
+        self.price += price
 
 
 @dataclass
@@ -65,7 +74,7 @@ class Accounts:
 
     def __init__(self, ledger: ServiceLedger, seconds: float, keep: float = KEEP) -> None:
         self._ledger = ledger
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._queue = ModelQueue(WAITING, rests=True)
         self._seconds = seconds
         self._keep = keep
         self._buckets: dict[str, _Bucket] = {}
@@ -88,11 +97,12 @@ class Accounts:
             await self.finish(seconds)
             await self.disk(self._ledger.close)
         finally:
-            self._thread.shutdown(wait=False)
+            await self._queue.close(1.0)
 
-    async def disk(self, work: Callable[[], T]) -> T:
-        """Does something with the ledger, in its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def disk(self, work: Callable[[], T], whose: str = "") -> T:
+        """Does something with the ledger, in its thread; what one client wants comes in order, clients take turns."""
+        found: T = await self._queue.ask(Asker(whose), call_each, None, work)
+        return found
 
     def admit(self, client: Client) -> None:
         """Counts one request against the client's rate; 429 says how long to wait."""
@@ -107,7 +117,7 @@ class Accounts:
 
     async def usage(self, client: Client) -> dict[str, dict[str, int | float | None]]:
         """What the client has spent and may spend."""
-        spent, stored = await self.disk(lambda: self._ledger.usage(client.name))
+        spent, stored = await self.disk(lambda: self._ledger.usage(client.name), client.name)
         names = ("candidates", "image_queries", "tokens")
         limits = {name: getattr(client, name) for name in names} | {"rate": client.rate}
         return {
@@ -120,12 +130,18 @@ class Accounts:
         now, more = time.time(), True
         while more:  # in small steps: others use the ledger in between
             more = await self.disk(lambda: self._ledger.expire(now - self._keep, now - KEEP_KEYS, now - self._keep))
+        await self.give_back()
+
+    async def give_back(self, whose: str = "") -> None:
+        """Deletes the images that were in deleted and unfinished sets alone."""
+        while await self.disk(self._ledger.give_back, whose):
+            pass
 
     def acknowledge(self, client: Client, keys: Sequence[str]) -> None:
         """The client has these answers. The ledger's thread comes to it before anything that is asked later."""
 
         async def forget() -> None:
-            await self.disk(lambda: self._ledger.acknowledge(client.name, keys))
+            await self.disk(lambda: self._ledger.acknowledge(client.name, keys), client.name)
 
         task = asyncio.create_task(forget())
         self._background.add(task)
@@ -137,6 +153,7 @@ class Accounts:
         """Does work under a reservation, which the work itself settles; if it fails, what it used is charged."""
         made = await self._reserve(client, bill.price, bill.size, None, about)
         assert isinstance(made, str)  # without a key there is no earlier answer
+        bill.raise_price = partial(self._reserve_more, client, made)
         try:
             return await work(made)
         except BaseException as error:
@@ -204,13 +221,15 @@ class Accounts:
             _check_question(made.question, question)
             if made.content is not None:
                 return ResponseBody(made.content, made.media)
-            turn = await self.disk(lambda: self._ledger.turns(client.name, str(key).rpartition(".")[0]))
+            name = str(key).rpartition(".")[0]
+            turn = await self.disk(lambda: self._ledger.turns(client.name, name), client.name)
             message = "this answer was acknowledged; use another key to ask again"
             raise Refused(409, "idempotency-key", message, more={NEXT_TURN: str(turn)})
+        bill.raise_price = partial(self._reserve_more, client, made)
         try:
             answer = await work()
             kept = None if key is None else StoredAnswer(question, answer.content, answer.media)
-            await self.disk(lambda: self._ledger.settle(made, client.name, bill.price, key, kept))
+            await self.disk(lambda: self._ledger.settle(made, client.name, bill.price, key, kept), client.name)
             return replace(answer, charged=bill.price)
         except BaseException as error:
             await self._give_up(made, client, bill, error)
@@ -220,20 +239,24 @@ class Accounts:
         """Charges what a request used that is refused or cut short; a fault of the service's own costs nothing."""
         used = bill.used if isinstance(error, (asyncio.CancelledError, Refused)) else Price()
         with suppress(Refused):  # it was settled already
-            await asyncio.shield(self.disk(lambda: self._ledger.settle(made, client.name, used)))
+            await asyncio.shield(self.disk(lambda: self._ledger.settle(made, client.name, used), client.name))
 
     async def _reserve(
         self, client: Client, price: Price, size: int, key: str | None, about: Iterable[bytes]
     ) -> str | StoredAnswer | None:
         """As the ledger reserves it; nothing stays reserved for a request that is cancelled meanwhile."""
-        making = asyncio.ensure_future(self.disk(lambda: self._ledger.reserve(client, price, size, key, about)))
+        reserve = lambda: self._ledger.reserve(client, price, size, key, about)  # noqa: E731
+        making = asyncio.ensure_future(self.disk(reserve, client.name))
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
             made = await making
             if isinstance(made, str):
-                await self.disk(lambda: self._ledger.release(made))
+                await self.disk(lambda: self._ledger.release(made), client.name)
             raise
+
+    async def _reserve_more(self, client: Client, made: str, price: Price) -> None:
+        await self.disk(lambda: self._ledger.reserve_more(client, made, price), client.name)
 
     def _answered(self, done: asyncio.Task[ResponseBody]) -> None:
         self._tasks.discard(done)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import binascii
 import hashlib
 import json
@@ -24,10 +23,10 @@ from unsee.models.remote.wire import IDEMPOTENCY_KEY, RULE, SHA256, image_digest
 from unsee.serve import schema
 from unsee.serve.access_log import ServiceLog
 from unsee.serve.accounts import ResponseBody
-from unsee.serve.guard import GONE, App, Guard, Scope
+from unsee.serve.guard import GONE, PIECE, App, Guard, Scope
 from unsee.serve.health import Health
 from unsee.serve.keys import ANYONE, Client, Keys
-from unsee.serve.limits import TOKEN, Refused, check_prompt_name
+from unsee.serve.limits import TOKEN, Refused, check_image_digest, check_prompt_name
 from unsee.serve.merging import Asker
 from unsee.serve.meters import Meters
 from unsee.serve.policy import check_role, prompt_owner
@@ -77,6 +76,7 @@ def make_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
     )
     _add_model_routes(api, service)
@@ -87,6 +87,7 @@ def make_app(
     api.add_exception_handler(Refused, _refuse)
     api.add_exception_handler(ClientDisconnect, _refuse)
     api.add_exception_handler(Exception, _refuse)
+    _add_document(api)
     seen.watch_queue(service.queue)
     api.state.service = service
     fingerprint = service.model.card.fingerprint
@@ -118,16 +119,13 @@ def _add_model_routes(api: FastAPI, service: Service) -> None:
         summary="Zero-shot image classification, in the form of Hugging Face's task",
     )
     async def classify(request: Request) -> Response:
-        body, asker = await request.body(), Asker(_client(request).name)
-        if len(body) > service.limits.classify_bytes:
-            raise Refused(413, "inputs", f"are larger than the {service.limits.classify_bytes} bytes allowed")
-        read = partial(_read_classify, body, service.limits.values)
-        given, image = await service.beside_if_large(asker, len(body), read)
+        client = _client(request)
+        given, image = await _read_question(request, service, Asker(client.name))
         prompt = None if given.prompt is None else check_prompt_name(given.prompt)
         return _answer(
             request,
             await service.classify(
-                _client(request), image, given.candidate_labels, given.hypothesis_template, prompt, _key(request)
+                client, image, given.candidate_labels, given.hypothesis_template, prompt, _key(request)
             ),
         )
 
@@ -142,11 +140,12 @@ def _add_image_routes(api: FastAPI, service: Service) -> None:
     async def images(request: Request) -> Response:
         client = _client(request)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "multipart/form-data":
-            listed = _parse(schema.ImageList, await request.body(), service.limits.values)
-            kept = await service.keep_set(client, listed.images)
+            body = await request.body()
+            read = partial(_read_digests, body, service.limits.values, service.limits.images)
+            kept = await service.keep_set(client, await service.beside_if_large(Asker(client.name), len(body), read))
             if "missing" in kept:
                 error = Refused(404, "images", "not all of these images are stored").as_dict()
-                return _json(error | kept, 404)
+                return await service.beside_if_large(Asker(client.name), len(body), partial(_json, error | kept, 404))
             return _json(kept)
         as_set = {"yes": True, "no": False}.get(request.query_params.get("set", "yes"))
         if as_set is None:
@@ -216,6 +215,14 @@ def _add_health_routes(api: FastAPI, health: Health, meters: Meters) -> None:
         return Response(meters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+def _add_document(api: FastAPI) -> None:
+    document = json.dumps(api.openapi()).encode()  # made once
+
+    @api.get("/openapi.json", include_in_schema=False)
+    async def openapi(request: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+
 def _client(request: Request) -> Client:
     """Who is asking, if their role has this route."""
     found: Client = request.scope["state"]["client"]
@@ -231,7 +238,7 @@ def _key(request: Request) -> str | None:
 
 
 def _parse(model: type[M], body: bytes, values: int) -> M:
-    if sum(body.count(sign) for sign in (b",", b"[", b"{")) > values:  # reading millions of them takes seconds
+    if _count_values(body) > values:  # reading millions of them takes seconds
         raise Refused(422, "body", f"holds more than the {values} values allowed")
     try:
         return model.model_validate_json(body)
@@ -241,12 +248,41 @@ def _parse(model: type[M], body: bytes, values: int) -> M:
         raise Refused(422, field, first["msg"][:200]) from None
 
 
+def _read_digests(body: bytes, values: int, most: int) -> list[str]:
+    listed = _parse(schema.ImageList, body, values).images
+    if not listed or len(listed) > most:
+        raise Refused(422, "images", f"must be 1 to {most} hashes, not {len(listed)}")
+    return [check_image_digest(digest, f"images[{i}]") for i, digest in enumerate(listed)]
+
+
+def _count_values(body: bytes) -> int:
+    parts = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
+    return sum(part.count(sign) for part in parts for sign in (b",", b"[", b"{"))
+
+
 def _read_classify(body: bytes, values: int) -> tuple[schema.ClassifyParameters, bytes]:
     asked = _parse(schema.ClassifyRequest, body, values)
     try:
-        return asked.parameters, base64.b64decode(asked.inputs, validate=True)
+        return asked.parameters, _decode_base64(asked.inputs)
     except (binascii.Error, ValueError):
         raise Refused(422, "inputs", "must be an image file in base64") from None
+
+
+async def _read_question(request: Request, service: Service, asker: Asker) -> tuple[schema.ClassifyParameters, bytes]:
+    """What is asked about which image file; the body, which is larger than that, is not kept."""
+    body = b"".join([piece async for piece in request.stream()])
+    if len(body) > service.limits.classify_bytes:
+        raise Refused(413, "inputs", f"are larger than the {service.limits.classify_bytes} bytes allowed")
+    return await service.beside_if_large(asker, len(body), partial(_read_classify, body, service.limits.values))
+
+
+def _decode_base64(text: str) -> bytes:
+    """The bytes in this text; in pieces, because no other thread runs while one is decoded."""
+    starts = range(0, len(text), PIECE)
+    parts = [binascii.a2b_base64(text[start : start + PIECE], strict_mode=True) for start in starts]
+    if any(len(part) != PIECE // 4 * 3 for part in parts[:-1]):
+        raise ValueError("padding within the text")
+    return b"".join(parts)
 
 
 async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
@@ -258,6 +294,7 @@ async def _files(request: Request, limit: int) -> list[tuple[str, bytes]]:
                 raise Refused(422, "images", "every part of the form must be a file called images")
             content = await part.read()
             found.append((image_digest(content), content))
+            await asyncio.sleep(0)  # others have their turn
     if not found:
         raise Refused(422, "images", "no file was given")
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from unsee.serve.guard import PIECE
 from unsee.serve.limits import Limits, Refused
 
 
@@ -24,6 +25,7 @@ def limited_protocol(limits: Limits) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            transport.max_size = PIECE  # bytes that are read at once, in asyncio's transports
             self._deadline = self.loop.call_later(limits.head_seconds, self._hang_up)
             connected[self] = None
             if len(connected) > most:

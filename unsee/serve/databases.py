@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +37,7 @@ CREATE TABLE IF NOT EXISTS features (owner TEXT, digest BLOB, encoder TEXT, feat
     time DOUBLE PRECISION, PRIMARY KEY (owner, digest, encoder));
 CREATE INDEX IF NOT EXISTS unused_features ON features (time) WHERE uses = 0;
 CREATE TABLE IF NOT EXISTS sets (owner TEXT, id BLOB, digests BLOB, PRIMARY KEY (owner, id));
+CREATE TABLE IF NOT EXISTS held (id TEXT, part BIGINT, owner TEXT, digests BLOB, PRIMARY KEY (id, part));
 CREATE TABLE IF NOT EXISTS prompts (owner TEXT, name TEXT, card TEXT, contexts BLOB, PRIMARY KEY (owner, name));
 CREATE TABLE IF NOT EXISTS suspects (question BLOB PRIMARY KEY, deaths BIGINT NOT NULL, time DOUBLE PRECISION)
 """
@@ -71,6 +73,9 @@ class Database(Protocol):
         """All that is done within, or nothing of it."""
         yield
 
+    def tidy(self) -> None:
+        """Does what may take long and need not be waited for; in any thread."""
+
     def close(self) -> None: ...
 
 
@@ -94,6 +99,10 @@ class SqliteDatabase:
             # Handed to the system before an answer is sent: a killed process loses nothing. Waiting for the disk as
             # well would help against a power cut only, and takes milliseconds for every answer.
             self._db.execute("PRAGMA synchronous=NORMAL")
+            # The log is written back beside all else: a client with large answers would hold up others at each commit.
+            self._db.execute("PRAGMA wal_autocheckpoint=0")
+            self._back = sqlite3.connect(folder / "serve.sqlite", timeout=1, check_same_thread=False)
+            self._tidying = threading.Lock()
             with self.transaction():
                 for statement in SCHEMA.split(";"):
                     self._db.execute(statement)
@@ -121,8 +130,15 @@ class SqliteDatabase:
             raise
         self._db.execute("COMMIT")
 
+    def tidy(self) -> None:
+        with self._tidying, suppress(sqlite3.Error):  # closed, or busy: there is a next time
+            for _ in range(2):  # the second is quick, and what it finds complete starts the log anew
+                self._back.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
     def close(self) -> None:
         try:
+            with self._tidying:
+                self._back.close()
             self._db.close()
         finally:
             self._lock.release()
@@ -175,6 +191,9 @@ class PostgresDatabase:
     def transaction(self) -> Iterator[None]:
         with self._connected() as db, db.transaction():
             yield
+
+    def tidy(self) -> None:
+        return
 
     def close(self) -> None:
         if self._db is not None:

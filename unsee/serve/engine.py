@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -23,12 +23,16 @@ from unsee.errors import InputError
 from unsee.models.local import ClassText, LocalModel, MixedText
 from unsee.types import Floats
 
-KEPT_CLASSES = 20_000  # class names that stay bound, over all lists
-KEPT_BYTES = 128 * 2**20  # of image sets in memory
+KEPT_CLASSES = 8_000  # class names that stay bound, over all lists
+KEPT_BYTES = 64 * 2**20  # of image sets in memory
 STEP_SECONDS = 0.02  # that a step should take; between two steps others have their turn
-STEP_MACS = 4 * 10**8  # multiply-adds that take about so long on a CPU
+STEP_MACS = 2 * 10**8  # multiply-adds that take about half as long on one core of a CPU that nothing else runs on
+WHOLE_STEPS = 4  # names that take no more steps than this are computed together
+COMPARED_MACS = 2_000  # that a softmax takes as long as, for one image and one class
 STEP_TOKENS = 256  # of one step at least: smaller products are slow
 IMAGE_TOKENS = 450  # what an image costs, in text tokens; about so many for mini and for CLIP ViT-B/16
+PIXELS_PER_TOKEN = 1000  # that take as long to decode as a token takes; counted for large images
+TRIED = 8  # images that show how an encoder works
 T = TypeVar("T")
 
 
@@ -66,11 +70,10 @@ class Question:
     def size(self) -> int:
         return 1 if self.contexts is None else len(self.contexts)
 
-    def candidates(self, at_once: int) -> Iterator[Question]:
-        """Questions about so many candidates each."""
-        for rows in in_batches(self.size, at_once):
-            some = None if self.contexts is None else self.contexts[rows.start : rows.stop]
-            yield Question(self.classes, some, self.features)
+    def part(self, start: int, count: int) -> Question:
+        """The question about some of the candidates."""
+        some = None if self.contexts is None else self.contexts[start : start + count]
+        return Question(self.classes, some, self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +130,7 @@ class Engine:
         self.step = max(STEP_TOKENS, STEP_MACS // max(1, weights))  # text tokens
         with torch.inference_mode():
             self.width = model.texts(["a"]).shape[1]  # E
-        self.images_in_step = self._time_images()
+        self.images_in_step = self._choose_images()
         self._texts: Recent[ClassText] = Recent(KEPT_CLASSES)
         self._embeddings: Recent[Tensor] = Recent(KEPT_CLASSES)
 
@@ -154,8 +157,8 @@ class Engine:
         return found
 
     def pieces(self, classes: ClassList, tokens: Sequence[int]) -> list[tuple[ClassList, int]]:
-        """The names in lists that one step can take, with their tokens; one if they take no more than two steps."""
-        if sum(tokens) <= 2 * self.step:
+        """The names in lists that one step can take, with their tokens; one if that is but a little longer."""
+        if sum(tokens) <= WHOLE_STEPS * self.step:
             return [(classes, sum(tokens))]
         ends, total = [0], 0
         for i, count in enumerate(tokens):
@@ -168,7 +171,7 @@ class Engine:
 
     def images_at_once(self, features: Floats, classes: ClassList) -> int:
         """How many of these images (n, E) are compared with so many classes in one step."""
-        return max(1, STEP_MACS // (int(features.shape[1]) * len(classes.names)))
+        return max(1, STEP_MACS // ((int(features.shape[1]) + COMPARED_MACS) * len(classes.names)))
 
     def embed(self, asked: Sequence[tuple[ClassList, Floats | None]]) -> list[Tensor]:
         """Class embeddings (b, C, E) under contexts (b, m, D), or (1, C, E) under the template."""
@@ -216,18 +219,23 @@ class Engine:
                     found[row] = np.exp(logs)
         return found
 
-    def _time_images(self) -> int:
-        """How many images one step takes: 2, or as many as the encoder takes at once if it is fast enough for that.
+    def _choose_images(self) -> int:
+        """How many images one step takes: 1, or as many as the encoder takes at once if it is fast enough for that.
 
-        Not a number in between: the answers of some encoders differ in the last bits with the size of a batch.
+        1 also where an answer has the same bits in any batch. Not a number in between: answers are to be those of a
+        model that is not served, whose batches are whole.
         """
-        prepared = self.model.encoder.prepare(Image.new("RGB", (32, 32)))
-        fastest = float("inf")
-        for _ in range(3):
+        encoder, draw = self.model.encoder, np.random.default_rng(0)
+        pixels = draw.integers(0, 256, (TRIED, 32, 32, 3), dtype=np.uint8)
+        prepared = [encoder.prepare(Image.fromarray(each)) for each in pixels]
+        alone, seconds = np.concatenate([encoder.encode([each]) for each in prepared[:2]]), float("inf")
+        for _ in range(2):
             started = time.perf_counter()
-            self.encode([prepared] * 2)
-            fastest = min(fastest, time.perf_counter() - started)
-        return self.model.encoder.batch if fastest * self.model.encoder.batch / 2 < 10 * STEP_SECONDS else 2
+            together = encoder.encode(prepared)
+            seconds = min(seconds, time.perf_counter() - started)
+        if np.array_equal(alone, together[:2]) or seconds * encoder.batch / TRIED > 10 * STEP_SECONDS:
+            return 1
+        return encoder.batch
 
     def _under(self, glance: Glance) -> Tensor:
         """Class embeddings (C, E) under a prompt or the plain template; kept, because clients ask again and again."""

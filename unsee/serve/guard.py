@@ -9,13 +9,14 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from unsee.models.remote.wire import ACKNOWLEDGE, MODEL, REQUEST_ID
 from unsee.serve.accounts import Accounts
 from unsee.serve.keys import ANYONE, Client, Keys
 from unsee.serve.limits import TOKEN, Limits, Refused
-from unsee.serve.shares import Held, Shares
+from unsee.serve.shares import Held, Shares, Turns
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -25,8 +26,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})  # these say nothing about anybody
 GONE = 499  # the client left before it was answered
 ACKNOWLEDGED = 64  # keys of one header
-PIECE = 2**16  # bytes of an answer that are handed to the connection at once
+PIECE = 2**15  # bytes of a body that are dealt with at once
 READ_PACE = 100_000  # bytes a second that a client reads at least
+BODY_PACE = 32 * 2**20  # bytes a second that a client sends at most, in bodies of several pieces
+STRANGER_SECONDS = 0.005  # for each request without a valid key
 log = logging.getLogger("unsee.serve")
 
 
@@ -50,6 +53,8 @@ class Guard:
         self._limits = limits
         self._memory = memory
         self._requests = Shares(limits.connections, "requests")
+        self._turns = Turns()  # of clients, to go on with one of their bodies
+        self._strangers = Turns()  # of addresses, to ask without a key
         self._watch = watch
         self._anyone = anyone  # who asks where there are no keys
         self._model = model  # its fingerprint
@@ -81,6 +86,10 @@ class Guard:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > self._limits.head_bytes:
             raise Refused(431, "head", f"is larger than the {self._limits.head_bytes} bytes allowed")
         client = self._client(scope, headers)
+        if client is None or scope["path"] in OPEN:  # who guesses keys, or asks for what needs none, has one turn
+            await self._strangers.take(str((scope.get("client") or ("",))[0]), STRANGER_SECONDS)
+        if client is None:
+            raise Refused(401, "authorization", "needs a valid key: Authorization: Bearer KEY")
         scope["state"]["client"] = client
         if scope["path"] in OPEN:
             await self._app(scope, body, sender)
@@ -93,18 +102,17 @@ class Guard:
         body.check()
         with self._requests.hold(client.name, 1), self._memory.holder(client.name) as held:
             body.held = sender.held = held
+            body.wait = partial(self._turns.take, client.name)
             body.take()
             await _while_there(self._app(scope, body, sender), body)
 
-    def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client:
-        """Who is asking. Without a key and with a wrong one, the answer and its time are the same."""
+    def _client(self, scope: Scope, headers: dict[bytes, str]) -> Client | None:
+        """Who is asking; None without a valid key. Without a key and with a wrong one, the time is the same."""
         if self._keys is None or scope["path"] in OPEN:
             return self._anyone
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
         client = self._keys.find(key.strip())
-        if client is None or scheme.lower() != "bearer":
-            raise Refused(401, "authorization", "needs a valid key: Authorization: Bearer KEY")
-        return client
+        return client if scheme.lower() == "bearer" else None
 
     def _acknowledge(self, client: Client, header: str) -> None:
         keys = [key.strip() for key in header.split(",") if key.strip()]
@@ -145,6 +153,7 @@ class _Sender:
             for start in range(0, len(content), PIECE):  # each waits until the client has read most of those before
                 more = message.get("more_body", False) or start + PIECE < len(content)
                 await self._send({**message, "body": content[start : start + PIECE], "more_body": more})
+                await asyncio.sleep(0)
 
     async def refuse(self, refused: Refused) -> None:
         """The error as JSON; nothing if a response is already on its way."""
@@ -169,6 +178,8 @@ class _Body:
         self.unread = length != "0" or b"transfer-encoding" in headers
         self.held: Held | None = None
         self._expected = 0
+        self.wait: Callable[[float], Awaitable[None]] | None = None  # for its turn
+        self._rest = b""  # has arrived and was not handed on yet
         self._whole = asyncio.Event()
         if not (length.isascii() and length.isdigit()) or int(length) > limits.body_bytes:
             self._ends = 0.0  # nothing of it is wanted
@@ -192,6 +203,10 @@ class _Body:
             raise Refused(413, "body", f"is larger than the {self._limits.body_bytes} bytes allowed")
 
     async def __call__(self) -> MutableMapping[str, Any]:
+        if self._total and self.wait is not None:  # however many bodies a client sends, others have their turn
+            await self.wait(PIECE / BODY_PACE)
+        if self._rest:
+            return self._piece()
         if self._whole.is_set():  # whoever waits now waits for the client to leave, and is then cancelled
             await asyncio.Event().wait()
         pause = min(self._limits.body_seconds, self._ends - time.monotonic())
@@ -200,13 +215,23 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise Refused(408, "body", "did not arrive in time") from None
-        self._total += len(message.get("body", b""))
+        self._rest = message.get("body", b"")
+        self._total += len(self._rest)
         self.check()
         self.take()
         self.unread = bool(message.get("more_body", False))
-        if not self.unread:
+        if message["type"] != "http.request":
             self._whole.set()
-        return message
+            return message
+        return self._piece()
+
+    def _piece(self) -> MutableMapping[str, Any]:
+        """The next bytes of those that have arrived."""
+        found, self._rest = self._rest[:PIECE], self._rest[PIECE:]
+        more = self.unread or bool(self._rest)
+        if not more:
+            self._whole.set()
+        return {"type": "http.request", "body": found, "more_body": more}
 
 
 async def _while_there(answering: Awaitable[None], body: _Body) -> None:

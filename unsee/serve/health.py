@@ -16,6 +16,7 @@ from unsee.serve.engine import ClassList, Question
 from unsee.serve.guard import log
 from unsee.serve.limits import Refused
 from unsee.serve.merging import Asker
+from unsee.serve.process import give_memory_back
 from unsee.serve.service import Service
 
 PROBE_EVERY = 1.0  # seconds between two questions
@@ -40,7 +41,7 @@ class Health:
 
     def start(self) -> None:
         self._well = self._cleaned = time.monotonic()
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._clean())]
+        self._tasks = [asyncio.create_task(each()) for each in (self._watch, self._clean, self._tidy)]
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -77,6 +78,12 @@ class Health:
         if not np.allclose(found, self._expected, atol=SAME_ANSWER):
             raise RuntimeError("the model's answer to a known question has changed")
         await service.accounts.disk(service.ledger.probe)
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_EVERY)
+            await asyncio.to_thread(self._service.ledger.tidy)
+            await asyncio.to_thread(give_memory_back)
 
     async def _clean(self) -> None:
         while True:

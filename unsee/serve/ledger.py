@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from unsee.data.images import in_batches
-from unsee.serve.databases import DatabaseRow, open_database
+from unsee.serve.databases import open_database
 from unsee.serve.keys import Client
 from unsee.serve.limits import Refused
 from unsee.types import Floats
@@ -27,6 +27,7 @@ from unsee.types import Floats
 LEASE = 30.0  # seconds without a sign of life after which a server's reservations end
 FREE_BYTES = 64 * 2**20  # of the disk, below which the service is not ready
 ROWS_AT_ONCE = 500  # rows of one statement
+SET_PART = 250  # images of a set that are counted in one transaction: others use the ledger in between
 DEATHS = 2  # of the service while it computed the same request; from then on it is refused
 SUSPECTED = 3600.0  # seconds that a death is remembered
 COUNTED = ("candidates", "image_queries", "tokens")
@@ -75,6 +76,7 @@ class ServiceLedger:
         if not self.shared:  # whatever is reserved was reserved by a service that is gone
             self._db.run("DELETE FROM reservations")
             self._db.run("DELETE FROM servers")
+        self.tidy = self._db.tidy
         self.probe()
 
     def close(self) -> None:
@@ -123,20 +125,21 @@ class ServiceLedger:
                 if self._db.run("SELECT 1 FROM reservations WHERE owner = ? AND key = ?", (client.name, key)):
                     return None
             self._check_suspects(about)
-            sums = ", ".join(f"coalesce(sum({name}), 0)" for name in (*COUNTED, "bytes"))
-            held = self._db.run(f"SELECT {sums} FROM reservations WHERE owner = ?", (client.name,))[0]
-            for name, before, reserved, asked in zip(COUNTED, astuple(spent), held, astuple(price), strict=False):
-                limit = getattr(client, name)
-                if limit is not None and asked and before + reserved + asked > limit:
-                    left = max(0, limit - before)
-                    raise Refused(403, name, f"the budget is {limit}, {left} are left, {asked} were asked")
-            if size and stored + held[3] + size > client.stored_bytes:
+            held = self._check_budgets(client, spent, price)
+            if size and stored + held + size > client.stored_bytes:
                 message = f"{stored} bytes are stored, {size} more would pass {client.stored_bytes}"
                 raise Refused(403, "stored_bytes", message)
             made = secrets.token_hex(16)
             row = (made, self._server, client.name, key, *astuple(price), size)
             self._db.run("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             return made
+
+    def reserve_more(self, client: Client, reserved: str, price: Price) -> None:
+        """Adds this to a reservation, or refuses as `reserve` does."""
+        with self._db.transaction():
+            self._check_budgets(client, self._account(client.name)[0], price)
+            changes = ", ".join(f"{name} = {name} + ?" for name in COUNTED)
+            self._db.run(f"UPDATE reservations SET {changes} WHERE id = ?", (*astuple(price), reserved))
 
     def settle(
         self, reserved: str, owner: str, price: Price, key: str | None = None, answer: StoredAnswer | None = None
@@ -221,50 +224,68 @@ class ServiceLedger:
             self._db.many("INSERT INTO features VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
             self._charge(reserved, owner, price, sum(row.nbytes for _, row in new))
 
-    def put_set(self, reserved: str, owner: str, encoder: str, name: str, digests: Sequence[str]) -> list[str]:
-        """Keeps which images are in a set, in order; -> images that are missing, and then nothing is kept."""
-        joined = b"".join(bytes.fromhex(digest) for digest in digests)
+    def hold_images(self, reserved: str, owner: str, encoder: str, part: int, digests: Sequence[str]) -> list[str]:
+        """Counts some images as used by a set that is being made; -> those that are missing, and then none is."""
         with self._db.transaction():
             self._account(owner)
             missing = self.missing(owner, encoder, digests)
-            made: list[DatabaseRow] = []
             if not missing:
-                statement = "INSERT INTO sets VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
-                made = self._db.run(statement, (owner, bytes.fromhex(name), joined))
-            if made:
-                self._use(owner, list(dict.fromkeys(digests)), 1)
-            self._charge(reserved, owner, Price(), len(joined) if made else 0)
+                self._use(owner, digests, 1)
+                self._hold(reserved, part, owner, _join(digests))
         return missing
+
+    def put_set(self, reserved: str, owner: str, name: str, digests: Sequence[str]) -> None:
+        """Keeps which images are in a set, in order; all of them are held under this reservation."""
+        joined = _join(digests)
+        with self._db.transaction():
+            self._account(owner)
+            statement = "INSERT INTO sets VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+            made = self._db.run(statement, (owner, bytes.fromhex(name), joined))
+            if made:
+                self._db.run("DELETE FROM held WHERE id = ?", (reserved,))
+            self._charge(reserved, owner, Price(), len(joined) if made else 0)
 
     def has_set(self, owner: str, name: str) -> bool:
         return bool(self._db.run("SELECT 1 FROM sets WHERE owner = ? AND id = ?", (owner, bytes.fromhex(name))))
 
-    def features(self, owner: str, encoder: str, name: str) -> Floats | None:
-        """The features of a set (n, E); None if the client has no such set, or images of it are gone."""
+    def set_digests(self, owner: str, name: str) -> list[bytes] | None:
+        """The hashes of the images in a set, in order; None if the client has no such set."""
         row = self._db.run("SELECT digests FROM sets WHERE owner = ? AND id = ?", (owner, bytes.fromhex(name)))
-        if not row:
-            return None
-        digests = _cut(row[0][0])
-        found: dict[bytes, bytes] = {}
-        for some in _some(list(dict.fromkeys(digests))):
+        return _cut(row[0][0]) if row else None
+
+    def features(self, owner: str, encoder: str, digests: Sequence[bytes]) -> dict[bytes, Floats]:
+        """The features (E,) of those of these images that are here."""
+        found: dict[bytes, Floats] = {}
+        for some in _some(digests):
             marks = ",".join("?" * len(some))
             query = f"SELECT digest, feature FROM features WHERE owner = ? AND digest IN ({marks}) AND encoder = ?"
-            found |= {bytes(digest): feature for digest, feature in self._db.run(query, (owner, *some, encoder))}
-        if len(found) < len(set(digests)):
-            return None
-        return np.stack([np.frombuffer(found[digest], dtype=np.float32) for digest in digests])
+            for digest, feature in self._db.run(query, (owner, *some, encoder)):
+                found[bytes(digest)] = np.frombuffer(feature, dtype=np.float32)
+        return found
 
     def delete_set(self, owner: str, name: str) -> bool:
-        """Deletes a set, and the features of images that no other set of the client holds."""
+        """Deletes a set; `give_back` deletes the images that no other set of the client holds, part by part."""
         with self._db.transaction():
             self._account(owner)
             statement = "DELETE FROM sets WHERE owner = ? AND id = ? RETURNING digests"
             row = self._db.run(statement, (owner, bytes.fromhex(name)))
             if not row:
                 return False
-            freed = self._use(owner, list(dict.fromkeys(_cut(row[0][0]))), -1)
-            self._add_stored(owner, -freed - len(row[0][0]))
+            gone, unique = f"deleted-{secrets.token_hex(16)}", list(dict.fromkeys(_cut(row[0][0])))
+            for part, rows in enumerate(in_batches(len(unique), SET_PART)):
+                self._hold(gone, part, owner, b"".join(unique[i] for i in rows))
+            self._add_stored(owner, -len(row[0][0]))
             return True
+
+    def give_back(self) -> bool:
+        """Counts off some images of a set that was deleted, or was never finished; False if there are none."""
+        with self._db.transaction():
+            left = "SELECT id, part FROM held WHERE id NOT IN (SELECT id FROM reservations) LIMIT 1"
+            row = self._db.run(f"DELETE FROM held WHERE (id, part) IN ({left}) RETURNING owner, digests")
+            for owner, digests in row:
+                self._account(owner)
+                self._add_stored(owner, -self._use(owner, _cut(digests), -1))
+        return bool(row)
 
     def put_prompt(self, reserved: str, owner: str, name: str, prompt: StoredPrompt, price: Price) -> None:
         """Deploys a prompt, in place of an earlier one of this name."""
@@ -310,6 +331,17 @@ class ServiceLedger:
         row = self._db.run(f"UPDATE accounts SET stored = stored WHERE owner = ? RETURNING {columns}", (owner,))[0]
         return Price(*row[:3]), row[3]
 
+    def _check_budgets(self, client: Client, spent: Price, price: Price) -> int:
+        """Refused if this price would pass one of the client's budgets; -> bytes that it has reserved."""
+        sums = ", ".join(f"coalesce(sum({name}), 0)" for name in (*COUNTED, "bytes"))
+        held = self._db.run(f"SELECT {sums} FROM reservations WHERE owner = ?", (client.name,))[0]
+        for name, before, reserved, asked in zip(COUNTED, astuple(spent), held, astuple(price), strict=False):
+            limit = getattr(client, name)
+            if limit is not None and asked and before + reserved + asked > limit:
+                left = max(0, limit - before)
+                raise Refused(403, name, f"the budget is {limit}, {left} are left, {asked} were asked")
+        return int(held[3])
+
     def _charge(self, reserved: str, owner: str, price: Price, kept: int) -> None:
         if not self._db.run("DELETE FROM reservations WHERE id = ? RETURNING 1", (reserved,)):
             raise Refused(503, "time", "the service was away for too long; ask again", retry_after=1)
@@ -319,6 +351,9 @@ class ServiceLedger:
 
     def _add_stored(self, owner: str, more: int) -> None:
         self._db.run("UPDATE accounts SET stored = stored + ? WHERE owner = ?", (more, owner))
+
+    def _hold(self, holder: str, part: int, owner: str, digests: bytes) -> None:
+        self._db.run("INSERT INTO held VALUES (?, ?, ?, ?)", (holder, part, owner, digests))
 
     def _use(self, owner: str, digests: Sequence[str] | Sequence[bytes], more: int) -> int:
         """Counts in how many sets these images are; -> bytes of those that were in the last one, and are deleted."""
@@ -339,6 +374,10 @@ class ServiceLedger:
             if self._db.run(query, (*some, DEATHS, time.time() - SUSPECTED)):
                 message = f"stopped the service {DEATHS} times; it is not computed again within an hour"
                 raise Refused(422, "request", message)
+
+
+def _join(digests: Sequence[str]) -> bytes:
+    return b"".join(bytes.fromhex(digest) for digest in digests)
 
 
 def _cut(joined: bytes) -> list[bytes]:

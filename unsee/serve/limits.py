@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,12 @@ from PIL import Image
 
 from unsee.data.class_names import in_prompt
 from unsee.data.formats import lacking_for
-from unsee.data.images import decode
+from unsee.data.images import decode, pixel_count
 from unsee.errors import ImageError
 from unsee.serve.keys import PROMPT
 from unsee.types import Card, Floats
 
+T = TypeVar("T")
 DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 TOKEN = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)  # a request id or an idempotency key
 
@@ -57,9 +58,9 @@ class Refused(Exception):
 class Limits:
     """The most that one request may ask for."""
 
-    body_bytes: int = 64 * 2**20
-    classify_bytes: int = 24 * 2**20  # of a question about one image, in base64
-    answer_bytes: int = 32 * 2**20
+    body_bytes: int = 32 * 2**20
+    classify_bytes: int = 20 * 2**20  # of a question about one image, in base64
+    answer_bytes: int = 16 * 2**20
     values: int = 50_000  # of one JSON body
     images: int = 20_000  # of one set
     files: int = 2_000  # of one upload
@@ -75,7 +76,7 @@ class Limits:
     head_bytes: int = 32 * 2**10
     queue: int = 512  # requests that wait for the model
     connections: int = 512  # half of them with requests of one client
-    memory: int = 256 * 2**20  # bytes of bodies and answers in flight; half of it for one client
+    memory: int = 128 * 2**20  # bytes of bodies and answers in flight; half of it for one client
 
     def published(self) -> dict[str, int]:
         """Those that a client needs to cut its requests to size."""
@@ -160,12 +161,21 @@ def read_list(facts: dict[str, str], field: str) -> Any:
         raise Refused(422, field, "must be a JSON list") from None
 
 
+def count_pixels(content: bytes, limits: Limits, field: str) -> int:
+    """The pixels of the image in these bytes, by its head."""
+    return _read_image(lambda: pixel_count(content, field, limits.pixels), content, field)
+
+
 def decode_image(content: bytes, limits: Limits, field: str) -> Image.Image:
     """The image in these bytes, upright."""
+    return _read_image(lambda: decode(content, field, limits.pixels), content, field)
+
+
+def _read_image(read: Callable[[], T], content: bytes, field: str) -> T:
     if lacking_for(content) is not None:  # what to install is not for a client to know
         raise Refused(422, field, "this format is not installed here")
     try:
-        return decode(content, field, limits.pixels)
+        return read()
     except ImageError as error:
         raise Refused(422, field, error.reason) from None
     except MemoryError:

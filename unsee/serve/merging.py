@@ -12,6 +12,10 @@ from typing import Any
 from unsee.serve.engine import STEP_SECONDS
 from unsee.serve.limits import Refused
 
+LATELY = 2.0  # seconds
+ALONE_STEPS = 4  # that a forward may take while there is one client only
+PATIENCE = 4.0  # seconds that a request waits for later ones of its client, for each that it has had of the model
+FORGIVEN = 5 * STEP_SECONDS  # of the model, to a client that asks for nothing more
 Forward = Callable[[Sequence[Any]], Sequence[Any]]
 
 
@@ -23,6 +27,12 @@ class Asker:
     about: bytes = b""
     first: bool = False  # before all others: the service's own question whether it is well
     seconds: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def rank(self) -> float:
+        """The lowest goes on: a small request does not wait behind a large one, which in turn does not wait forever."""
+        return self.began + PATIENCE * self.seconds
 
 
 @dataclass(eq=False)
@@ -44,10 +54,16 @@ class Line:
     used: float  # seconds of the model, counted from those of the client that had used least when this one came
     waiting: list[Waiting] = field(default_factory=list)
     running: int = 0
+    rests: float = 0.0  # until when, by the monotonic clock
 
     def next(self) -> Waiting:
-        """Of the request that has got least so far: a small one does not wait behind a large one."""
-        return min(self.waiting, key=lambda waiting: waiting.asker.seconds)
+        """Of the request whose turn it is."""
+        return min(self.waiting, key=lambda waiting: waiting.asker.rank)
+
+
+def call_each(items: Sequence[Callable[[], Any]]) -> list[Any]:
+    """A forward for work of any kind."""
+    return [item() for item in items]
 
 
 class ModelQueue:
@@ -65,18 +81,27 @@ class ModelQueue:
         *,
         threads: int = 1,
         each: int | None = None,
+        rests: bool = False,
         mark: Callable[[Sequence[bytes]], None] = lambda running: None,
     ) -> None:
         self._limit = limit
         self._watch = watch
         self._threads = threads
         self._each = each or threads  # forwards at once for one client
+        self._rests = rests  # after each forward a client waits for as long as that took, if others are about
         self._mark = mark  # hears what is being computed
         self._lines: dict[str, Line] = {}
+        self._asked: dict[str, float] = {}  # when each client asked last
         self._clock = 0.0
+        self._wake: asyncio.TimerHandle | None = None
         self._pace: dict[Forward, float] = {}  # seconds per size
         self._running: dict[asyncio.Task[None], tuple[float, list[Waiting]]] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="model")
+
+    def alone(self, client: str) -> bool:
+        """Whether no other client has asked for anything lately."""
+        now = time.monotonic()
+        return not any(now - when < LATELY for other, when in self._asked.items() if other not in (client, ""))
 
     def __len__(self) -> int:
         return sum(len(line.waiting) for line in self._lines.values())
@@ -94,6 +119,7 @@ class ModelQueue:
             message = f"{len(line.waiting)} of your requests are waiting already; try again"
             raise Refused(429, "queue", message, retry_after=1)
         self._lines[asker.client] = line
+        self._asked[asker.client] = time.monotonic()
         waiting = Waiting(asker, forward, kind, item, size, asyncio.get_running_loop().create_future())
         line.waiting.append(waiting)
         self._fill()
@@ -117,11 +143,19 @@ class ModelQueue:
             self._mark(self._computed())
             task.add_done_callback(self._done)
 
+    def _wake_in(self, seconds: float) -> None:
+        """Goes on when the first client has rested."""
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = asyncio.get_running_loop().call_later(seconds, self._fill)
+
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
         self._mark(self._computed())
-        for client in [client for client, line in self._lines.items() if not line.waiting and not line.running]:
-            if self._lines[client].used <= self._clock:  # as good as one who comes for the first time
+        now, newcomer = time.monotonic(), self._clock + FORGIVEN
+        for client, line in list(self._lines.items()):
+            idle = not line.waiting and not line.running and line.rests <= now
+            if idle and line.used <= newcomer:  # as good as one who comes for the first time
                 del self._lines[client]
         self._fill()
 
@@ -130,14 +164,19 @@ class ModelQueue:
 
     def _next(self) -> list[Waiting]:
         """The next question, and all that fit into its forward."""
-        ready = [line for line in self._lines.values() if line.waiting and line.running < self._each]
-        ready.sort(key=lambda line: (not line.waiting[0].asker.first, line.used))
+        now = time.monotonic()
+        able = [line for line in self._lines.values() if line.waiting and line.running < self._each]
+        ready = [line for line in able if line.rests <= now]
+        ready.sort(key=lambda line: (not line.waiting[0].asker.first, line.used, len(line.waiting)))
         if not ready:
+            if able:
+                self._wake_in(min(line.rests for line in able) - now)
             return []
         head = ready[0].next()
         self._clock = max(self._clock, ready[0].used)
         batch, total = [head], head.size
-        room = STEP_SECONDS / max(1e-9, self._pace.get(head.forward, STEP_SECONDS))
+        seconds = STEP_SECONDS * (ALONE_STEPS if self.alone(head.asker.client) else 1)
+        room = seconds / max(1e-9, self._pace.get(head.forward, STEP_SECONDS))
         for line in ready if head.kind is not None else []:
             for waiting in line.waiting:
                 alike = waiting.kind == head.kind and waiting.forward == head.forward and waiting is not head
@@ -162,6 +201,8 @@ class ModelQueue:
             line = self._lines[waiting.asker.client]
             line.running -= 1
             line.used += pace * waiting.size
+            if self._rests and not self.alone(waiting.asker.client):
+                line.rests = time.monotonic() + pace * waiting.size
             waiting.asker.seconds += pace * waiting.size
             if waiting.answer.done():
                 continue

@@ -22,6 +22,7 @@ from unsee.serve.keys import ANYONE, Keys
 from unsee.serve.limits import Limits
 from unsee.serve.meters import Meters
 from unsee.serve.origin import OriginCheck
+from unsee.serve.process import share_evenly
 from unsee.serve.service import open_service
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -97,6 +98,12 @@ def make_server(
         backlog=512,
     )
     return uvicorn.Server(config)
+
+
+def run(server: uvicorn.Server, opened: socket.socket) -> None:
+    """Serves in a process of its own, until a signal ends it."""
+    share_evenly()
+    server.run(sockets=[opened])
 
 
 def listen(host: str, port: int) -> socket.socket:

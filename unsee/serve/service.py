@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from unsee.serve.deployed import read_prompt
 from unsee.serve.disclosure import Disclosure
 from unsee.serve.engine import IMAGE_TOKENS, KEPT_BYTES, ClassList, Glance, Question, Recent
 from unsee.serve.keys import ANYONE, Client
-from unsee.serve.ledger import Price, ServiceLedger, StoredPrompt
+from unsee.serve.ledger import ROWS_AT_ONCE, SET_PART, Price, ServiceLedger, StoredPrompt
 from unsee.serve.limits import (
     Limits,
     Refused,
@@ -51,7 +51,8 @@ from unsee.serve.steps import Steps
 from unsee.types import Floats
 
 T = TypeVar("T")
-INLINE = 2**16  # bytes of a message that is read or written where it is; a thread would take longer
+INLINE = 2**14  # bytes of a message that is read or written where it is; a thread would take longer
+INLINE_NAMES = 64  # as many names, likewise
 
 
 @dataclass(eq=False)
@@ -99,28 +100,41 @@ class Service:
             "labels": client.labels if client.prompts else None,
         }
 
-    async def keep_set(self, client: Client, digests: Sequence[Any]) -> dict[str, object]:
-        """Makes a set of images that are here already; 404 names those that are not."""
-        if not digests or len(digests) > self.limits.images:
-            raise Refused(422, "images", f"must be 1 to {self.limits.images} hashes, not {len(digests)}")
-        checked = [check_image_digest(digest, f"images[{i}]") for i, digest in enumerate(digests)]
-        missing = await self.accounts.disk(lambda: self.ledger.missing(client.name, self._encoder, checked))
+    async def keep_set(self, client: Client, digests: Sequence[str]) -> dict[str, object]:
+        """Makes a set of images that are here already; names those that are not."""
+        missing = await self._missing(client, digests)
         if missing:
             return {"missing": missing}
-        name = set_digest(checked)
+        name, unique = set_digest(digests), list(dict.fromkeys(digests))
 
         async def work(reserved: str) -> list[str]:
-            put = partial(self.ledger.put_set, reserved, client.name, self._encoder, name, checked)
-            return await self.accounts.disk(put)
+            for part, rows in enumerate(in_batches(len(unique), SET_PART)):
+                some = [unique[i] for i in rows]
+                hold = partial(self.ledger.hold_images, reserved, client.name, self._encoder, part, some)
+                if missing := await self.accounts.disk(hold, client.name):
+                    await self.accounts.disk(partial(self.ledger.release, reserved), client.name)
+                    return missing
+            await self.accounts.disk(partial(self.ledger.put_set, reserved, client.name, name, digests), client.name)
+            return []
 
         if await self._features(client, name) is None:
-            missing = await self.accounts.reserved(client, Bill(Price(), 32 * len(checked)), (), work)
-        return {"missing": missing} if missing else {"images": name, "count": len(checked)}
+            missing = await self.accounts.reserved(client, Bill(Price(), 32 * len(digests)), (), work)
+            await self.accounts.give_back(client.name)
+        return {"missing": missing} if missing else {"images": name, "count": len(digests)}
+
+    async def _missing(self, client: Client, digests: Sequence[str]) -> list[str]:
+        """Those of these images that are not here, each once."""
+        found: list[str] = []
+        for rows in in_batches(len(digests), ROWS_AT_ONCE):
+            some = digests[rows.start : rows.stop]
+            look = partial(self.ledger.missing, client.name, self._encoder, some)
+            found += await self.accounts.disk(look, client.name)
+        return list(dict.fromkeys(found))
 
     async def keep_images(self, client: Client, files: Sequence[tuple[str, bytes]], as_set: bool) -> dict[str, object]:
         """Stores and encodes image files by (digest, content), those that are not here yet; as a set, if wanted."""
         digests = [digest for digest, _ in files]
-        missing = set(await self.accounts.disk(lambda: self.ledger.missing(client.name, self._encoder, digests)))
+        missing = set(await self._missing(client, digests))
         new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest in missing}  # each once
         rows = sorted(new.values())
         for batch in in_batches(len(rows), self.model.encoder.batch):  # an upload that is cut short was not for nothing
@@ -133,15 +147,15 @@ class Service:
     async def _keep_some(self, client: Client, files: Sequence[tuple[str, str, bytes]]) -> None:
         """Encodes and keeps some images by (field, digest, content); charged and counted before others are decoded."""
         hashes = [bytes.fromhex(digest) for _, digest, _ in files]
-        price, asker = Price(tokens=IMAGE_TOKENS * len(files)), Asker(client.name)
-        bill = Bill(price, 4 * self.steps.engine.width * len(files))
+        asker = Asker(client.name)
+        bill = Bill(Price(tokens=IMAGE_TOKENS * len(files)), 4 * self.steps.engine.width * len(files))
 
         async def work(reserved: str) -> None:
-            images = [self.steps.decoder(content, field) for field, _, content in files]
+            images = [self.steps.image(content, field) for field, _, content in files]
             features = await self.steps.encode(asker, images, hashes, bill)
             entries = [(digest, row) for (_, digest, _), row in zip(files, features, strict=True)]
-            put = partial(self.ledger.put_images, reserved, client.name, self._encoder, entries, price)
-            await self.accounts.disk(put)
+            put = partial(self.ledger.put_images, reserved, client.name, self._encoder, entries, bill.price)
+            await self.accounts.disk(put, client.name)
 
         await self.accounts.reserved(client, bill, hashes, work)
 
@@ -151,9 +165,10 @@ class Service:
 
     async def delete_set(self, client: Client, name: str) -> None:
         check_image_digest(name, "images")
-        if not await self.accounts.disk(lambda: self.ledger.delete_set(client.name, name)):
+        if not await self.accounts.disk(lambda: self.ledger.delete_set(client.name, name), client.name):
             raise Refused(404, "images", "there is no such set of images")
         self._sets.drop((client.name, name))
+        await self.accounts.give_back(client.name)
 
     async def confidences(self, client: Client, body: bytes, key: str | None) -> ResponseBody:
         """Confidences for the contexts, or the template, in a message."""
@@ -176,7 +191,7 @@ class Service:
         bill = Bill(Price(question.size, question.size * len(features), question.size * sum(tokens)), size + 4096)
 
         async def work() -> ResponseBody:
-            with self.memory.hold(client.name, 2 * size + (0 if contexts is None else contexts.nbytes)):
+            with self.memory.hold(client.name, size + (0 if contexts is None else contexts.nbytes)):
                 logs = await self.steps.logs(asker, question, tokens, bill)
                 return await self.beside_if_large(asker, logs.nbytes, partial(self._answer, logs, form))
 
@@ -196,33 +211,37 @@ class Service:
         hash_image = lambda: hashlib.sha256(image).digest()  # noqa: E731
         asker.about = hashed = await self.beside_if_large(asker, len(image), hash_image)
         under = await self._under(asker, client, labels, template, prompt)
-        asker.about = question = self._identity(json.dumps(under.facts).encode() + b"\0" + hashed)
+        identify = lambda: self._identity(json.dumps(under.facts).encode() + b"\0" + hashed)  # noqa: E731
+        asker.about = question = await self._beside_if_many(asker, under.labels, identify)
         tokens = await self.steps.count(asker, under.classes, 0 if under.contexts is None else len(under.contexts))
         glance = Glance(None, under.classes, under.contexts, under.identity, about=hashed)
         bill = Bill(Price(0, 1, IMAGE_TOKENS + sum(tokens)), 2 * sum(len(label) + 40 for label in under.labels))
 
         async def work() -> ResponseBody:
             with self.memory.hold(client.name, len(image)):
-                found = await self.steps.classify(asker, self.steps.decoder(image, "inputs"), glance, tokens, bill)
+                found = await self.steps.classify(asker, self.steps.image(image, "inputs"), glance, tokens, bill)
             bill.price = bill.used  # names that are known cost nothing
-            return self._labels(under.labels, under.served(found, image))
+            answer = lambda: self._labels(under.labels, under.served(found, image))  # noqa: E731
+            return await self._beside_if_many(asker, under.labels, answer)
 
         answer = await self.accounts.answer_once(client, key, question, bill, work, (hashed,))
         return replace(answer, note=under.note)
 
     async def deploy(self, client: Client, name: str, body: bytes) -> PromptCard:
         """Keeps a prompt under this name."""
-        card, classes, contexts = read_prompt(body, self.model.card, self.limits)
-        stored = StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts}))
-        if await self.accounts.disk(lambda: self.ledger.prompt(client.name, name)) == stored:
-            return card
         asker = Asker(client.name, hashlib.sha256(body).digest())
+        read = partial(read_prompt, body, self.model.card, self.limits)
+        card, classes, contexts = await self.beside_if_large(asker, len(body), read)
+        stored = StoredPrompt(card.model_dump_json(), pack({CONTEXTS: contexts}))
+        if await self.accounts.disk(lambda: self.ledger.prompt(client.name, name), client.name) == stored:
+            return card
         tokens = await self.steps.count(asker, classes, len(contexts))
         bill = Bill(Price(candidates=1, tokens=sum(tokens)), stored.size)  # a prompt to be tried on any image
 
         async def work(reserved: str) -> None:
             await self.steps.check(asker, classes, tokens, len(contexts), bill)
-            await self.accounts.disk(partial(self.ledger.put_prompt, reserved, client.name, name, stored, bill.price))
+            put = partial(self.ledger.put_prompt, reserved, client.name, name, stored, bill.price)
+            await self.accounts.disk(put, client.name)
 
         await self.accounts.reserved(client, bill, (asker.about,), work)
         return card
@@ -241,17 +260,17 @@ class Service:
 
     async def prompt(self, client: Client, name: str) -> tuple[PromptCard, bytes]:
         """A deployed prompt; 404 if the client has none of this name."""
-        found = await self.accounts.disk(lambda: self.ledger.prompt(client.name, name))
+        found = await self.accounts.disk(lambda: self.ledger.prompt(client.name, name), client.name)
         if found is None:
             raise Refused(404, "name", "there is no such prompt")
         return PromptCard.model_validate_json(found.card), found.contexts
 
     async def prompts(self, client: Client) -> dict[str, PromptCard]:
-        found = await self.accounts.disk(lambda: self.ledger.prompts(client.name))
+        found = await self.accounts.disk(lambda: self.ledger.prompts(client.name), client.name)
         return {name: PromptCard.model_validate_json(card) for name, card in found.items()}
 
     async def withdraw(self, client: Client, name: str) -> None:
-        if not await self.accounts.disk(lambda: self.ledger.delete_prompt(client.name, name)):
+        if not await self.accounts.disk(lambda: self.ledger.delete_prompt(client.name, name), client.name):
             raise Refused(404, "name", "there is no such prompt")
 
     @property
@@ -292,16 +311,18 @@ class Service:
         ids = self.model.tokenizer.ids
         if client.prompts:
             name = granted_prompt(client, prompt, template)
-            stored = await self.accounts.disk(lambda: self.ledger.prompt(ANYONE.name, name))
+            stored = await self.accounts.disk(lambda: self.ledger.prompt(ANYONE.name, name), client.name)
             if stored is None:  # no answer leaves without it
                 raise Refused(503, "prompt", "the prompt of this key is not deployed; its operator can", retry_after=60)
             card, content = PromptCard.model_validate_json(stored.card), stored.contexts
             if client.labels == "fixed":
-                return under_fixed(card, content, labels, ANYONE.name, self.limits)
+                own_labels = partial(under_fixed, card, content, labels, ANYONE.name, self.limits)
+                return await self._beside_if_many(asker, labels or (), own_labels)
             given = card, content, labels, client.name, self.limits, ids, self.other_names
             return await self.steps.beside(asker, lambda: under_any(*given))
         if prompt is None:
-            return under_template(labels, template, client.name, self.limits)
+            given_labels = partial(under_template, labels, template, client.name, self.limits)
+            return await self._beside_if_many(asker, labels or (), given_labels)
         card, content = await self.prompt(prompt_owner(client), prompt)
         return await self.steps.beside(asker, lambda: under_any(card, content, labels, client.name, self.limits, ids))
 
@@ -321,6 +342,10 @@ class Service:
         """Does something with so many bytes; not in the event loop, which all clients share, if that takes long."""
         return work() if size <= INLINE else await self.steps.beside(asker, work)
 
+    async def _beside_if_many(self, asker: Asker, names: Sequence[str], work: Callable[[], T]) -> T:
+        """Does something with so many names, likewise."""
+        return work() if len(names) <= INLINE_NAMES else await self.steps.beside(asker, work)
+
     async def _known_features(self, client: Client, name: str) -> Floats:
         found = await self._features(client, check_image_digest(name, "images"))
         if found is None:
@@ -330,13 +355,26 @@ class Service:
     async def _features(self, client: Client, name: str) -> Floats | None:
         found = self._sets.get((client.name, name))
         if found is not None and self.ledger.shared:  # another server may have deleted it
-            there = await self.accounts.disk(lambda: self.ledger.has_set(client.name, name))
+            there = await self.accounts.disk(lambda: self.ledger.has_set(client.name, name), client.name)
             found = found if there else None
         if found is None:
-            found = await self.accounts.disk(lambda: self.ledger.features(client.name, self._encoder, name))
+            found = await self._read_features(client, name)
             if found is not None:
                 self._sets.put((client.name, name), found.nbytes, found)
         return found
+
+    async def _read_features(self, client: Client, name: str) -> Floats | None:
+        """Features (n, E) from the ledger; None if there is no such set, or images of it are gone."""
+        digests = await self.accounts.disk(lambda: self.ledger.set_digests(client.name, name), client.name)
+        if digests is None:
+            return None
+        unique, read = list(dict.fromkeys(digests)), dict[bytes, Floats]()
+        for rows in in_batches(len(unique), ROWS_AT_ONCE):
+            some = unique[rows.start : rows.stop]
+            read |= await self.accounts.disk(
+                partial(self.ledger.features, client.name, self._encoder, some), client.name
+            )
+        return np.stack([read[digest] for digest in digests]) if len(read) == len(unique) else None
 
 
 def open_service(

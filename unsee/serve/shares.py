@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,3 +69,23 @@ class Held:
         """Counts without refusing."""
         self.shares.add(self.client, more)
         self.size += more
+
+
+class Turns:
+    """Those of one name go on one after the other, so that many of them take no more than one."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+
+    async def take(self, name: str, seconds: float) -> None:
+        """Waits for those before, and then for so many seconds."""
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        self._waiting[name] += 1
+        try:
+            async with lock:
+                await asyncio.sleep(seconds)
+        finally:
+            self._waiting[name] -= 1
+            if not self._waiting[name]:
+                del self._waiting[name], self._locks[name]

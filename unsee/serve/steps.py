@@ -9,29 +9,65 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from unsee.data.images import in_batches
 from unsee.errors import InputError
 from unsee.models.local import LocalModel
 from unsee.serve.accounts import Bill
-from unsee.serve.engine import IMAGE_TOKENS, ClassList, Engine, Glance, Question, Recent
+from unsee.serve.engine import (
+    IMAGE_TOKENS,
+    KEPT_CLASSES,
+    PIXELS_PER_TOKEN,
+    WHOLE_STEPS,
+    ClassList,
+    Engine,
+    Glance,
+    Question,
+    Recent,
+)
 from unsee.serve.ledger import Price
-from unsee.serve.limits import Limits, Refused, decode_image
-from unsee.serve.merging import Asker, Forward, ModelQueue
+from unsee.serve.limits import Limits, Refused, count_pixels, decode_image
+from unsee.serve.merging import Asker, Forward, ModelQueue, call_each
 from unsee.serve.poison import RunningMarks
 from unsee.types import Floats
 
 T = TypeVar("T")
 DECODERS = max(2, min(4, os.cpu_count() or 1))  # threads that decode images and write messages
 INLINE_NAMES = 64  # whose tokens are counted where they are; a thread would take longer
+INLINE_BYTES = 2**18  # of answers that are put together where they are
 KEPT_COUNTS = 100_000  # class names whose tokens are known, over all lists
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFile:
+    """An image that is not decoded yet."""
+
+    content: bytes
+    field: str
+    limits: Limits
+    _prepare: Callable[[Image.Image], Any]
+
+    def start(self) -> tuple[int, Any]:
+        """What it costs, in tokens, and the image as the model takes it; None if it is a large one."""
+        tokens = count_pixels(self.content, self.limits, self.field) // PIXELS_PER_TOKEN
+        return max(IMAGE_TOKENS, tokens), self.prepare() if tokens <= IMAGE_TOKENS else None
+
+    def prepare(self) -> Any:
+        """The image as the model takes it."""
+        image = decode_image(self.content, self.limits, self.field)
+        try:
+            return self._prepare(image)
+        except Exception:  # rare modes that Pillow cannot turn into RGB
+            raise Refused(422, self.field, f"an image of mode {image.mode} cannot be turned into RGB") from None
 
 
 class Steps:
@@ -46,10 +82,11 @@ class Steps:
             limits.queue,
             threads=DECODERS,
             each=DECODERS - 1,
+            rests=True,
             mark=lambda running: self.marks.set("decode", running),
         )
         self._counts: Recent[list[int]] = Recent(KEPT_COUNTS)
-        self._known: Recent[Tensor] = Recent(KEPT_COUNTS)  # class embeddings, by owner, names and prompt
+        self._known: Recent[Tensor] = Recent(KEPT_CLASSES)  # class embeddings, by owner, names and prompt
 
     async def close(self, seconds: float) -> None:
         """Ends after what is being computed, or after so many seconds."""
@@ -68,7 +105,7 @@ class Steps:
 
     async def beside(self, asker: Asker, work: Callable[[], T]) -> T:
         """Does something in a thread beside the model's."""
-        found: T = await self._beside.ask(asker, _call, None, work)
+        found: T = await self._beside.ask(asker, call_each, None, work)
         return found
 
     async def count(self, asker: Asker, classes: ClassList, contexts: int) -> list[int]:
@@ -76,8 +113,13 @@ class Steps:
         key = (classes, contexts)
         found = self._counts.get(key)
         if found is None:
-            count = partial(self.engine.tokens, classes, contexts)
-            counted = count() if len(classes.names) <= INLINE_NAMES else await self.beside(asker, count)
+            counted, names = list[int](), len(classes.names)
+            parts = [classes]
+            if names > INLINE_NAMES:  # others have their turn in between
+                parts = [classes.part(start, start + INLINE_NAMES) for start in range(0, names, INLINE_NAMES)]
+            for part in parts:
+                count = partial(self.engine.tokens, part, contexts)
+                counted += count() if part is classes else await self.beside(asker, count)
             found = self._counts.put(key, len(counted), counted)
         return found
 
@@ -88,15 +130,22 @@ class Steps:
         images = self.engine.images_at_once(question.features, question.classes)
         found = []
         if len(pieces) > 1 or images < n:
-            for one in question.candidates(1):
+            for one in (question.part(i, 1) for i in range(question.size)):
                 found.append(await self._large(asker, one, pieces, images, bill))
                 bill.used += Price(1, n)
         else:
-            for some in question.candidates(max(1, min(self.engine.step // each, images // n))):
+            done = 0
+            while done < question.size:
+                steps = WHOLE_STEPS if self.queue.alone(asker.client) else 1  # short ones where others may come
+                some = question.part(done, max(1, min(steps * self.engine.step // each, images // n)))
                 asked = some.merges_with, some, some.size * each
                 found.append(await self.ask(asker, self.engine.answer, *asked))
                 bill.used += Price(some.size, some.size * n, some.size * each)
-        return np.concatenate(found) if len(found) > 1 else found[0]
+                done += some.size
+        if len(found) == 1:
+            return found[0]
+        join: Callable[[], Floats] = partial(np.concatenate, found)
+        return join() if sum(part.nbytes for part in found) <= INLINE_BYTES else await self.beside(asker, join)
 
     async def _large(
         self, asker: Asker, one: Question, pieces: Sequence[tuple[ClassList, int]], images: int, bill: Bill
@@ -118,10 +167,10 @@ class Steps:
         return torch.cat(found, 1)
 
     async def classify(
-        self, asker: Asker, image: Callable[[], Any], glance: Glance, tokens: Sequence[int], bill: Bill
+        self, asker: Asker, image: ImageFile, glance: Glance, tokens: Sequence[int], bill: Bill
     ) -> Floats:
-        """Confidences (C,) for one image, which `image` decodes."""
-        prepared = await self.beside(Asker(asker.client, glance.about), image)
+        """Confidences (C,) for one image."""
+        prepared = await self._decode(Asker(asker.client, glance.about), image, bill)
         key = (glance.classes, glance.prompt)
         known = self._known.get(key)
         if known is None:
@@ -130,18 +179,15 @@ class Steps:
             self._known.put(key, len(tokens), known)
         asked = Glance(prepared, glance.classes, prompt=glance.prompt, embeddings=known)
         found: Floats = await self.ask(asker, self.engine.classify, "classify", asked)
-        bill.used += Price(image_queries=1, tokens=IMAGE_TOKENS)
+        bill.used += Price(image_queries=1)
         return found
 
-    async def encode(
-        self, asker: Asker, images: Sequence[Callable[[], Any]], about: Sequence[bytes], bill: Bill
-    ) -> Floats:
+    async def encode(self, asker: Asker, images: Sequence[ImageFile], about: Sequence[bytes], bill: Bill) -> Floats:
         """Image features (n, E) of images that are decoded on the way."""
 
         async def some(rows: range) -> Floats:
-            prepared = [await self.beside(Asker(asker.client, about[i]), images[i]) for i in rows]
+            prepared = [await self._decode(Asker(asker.client, about[i]), images[i], bill) for i in rows]
             found: Floats = await self.ask(asker, self._encode, None, prepared, len(prepared))
-            bill.used += Price(tokens=IMAGE_TOKENS * len(prepared))
             return found
 
         return np.concatenate(await gather(some(rows) for rows in in_batches(len(images), self.engine.images_in_step)))
@@ -152,17 +198,17 @@ class Steps:
             await self.ask(asker, self._check, None, (piece, contexts))
             bill.used += Price(tokens=count)
 
-    def decoder(self, content: bytes, field: str) -> Callable[[], Any]:
-        """Decodes an image and prepares it for the model, when it is called."""
+    def image(self, content: bytes, field: str) -> ImageFile:
+        """An image file of a client."""
+        return ImageFile(content, field, self.limits, self.engine.model.encoder.prepare)
 
-        def prepare() -> Any:
-            image = decode_image(content, self.limits, field)
-            try:
-                return self.engine.model.encoder.prepare(image)
-            except Exception:  # rare modes that Pillow cannot turn into RGB
-                raise Refused(422, field, f"an image of mode {image.mode} cannot be turned into RGB") from None
-
-        return prepare
+    async def _decode(self, asker: Asker, image: ImageFile, bill: Bill) -> Any:
+        """An image as the model takes it; a large one is paid for before it is decoded."""
+        tokens, prepared = await self.beside(asker, image.start)
+        if tokens > IMAGE_TOKENS:
+            await bill.more(Price(tokens=tokens - IMAGE_TOKENS))
+        bill.used += Price(tokens=tokens)
+        return await self.beside(asker, image.prepare) if prepared is None else prepared
 
     def _encode(self, parts: Sequence[Sequence[Any]]) -> list[Floats]:
         return [self.engine.encode(part) for part in parts]
@@ -181,7 +227,3 @@ async def gather(coroutines: Any) -> list[Any]:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _call(items: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [item() for item in items]
