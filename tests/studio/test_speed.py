@@ -69,7 +69,8 @@ def first_paint(driver, served: Served, path: str) -> tuple[float, float, int, i
             seconds, bytes_sent, images = visitor.wait(lambda: driver.execute_script(PAINT), "the first paint", 60)
             times.append(seconds)
         visitor.forget_logs()
-        served.end()
+        if len(cold) < TIMES:
+            served.end()
     print(f"{path}: first paint {min(cold):.2f} s after a start of the server ({sorted(cold)}), then {min(warm):.2f} s")
     print(f"{bytes_sent:,.0f} bytes, {images} images loaded")
     return min(cold), min(warm), int(bytes_sent), images
@@ -122,6 +123,10 @@ def test_a_result_of_ten_thousand_images_is_painted_within_a_second(driver, serv
     assert len(shown) == len(driver.find_elements("css selector", "#shots img[loading=lazy]")) > 10
     assert images <= len(shown) + 2, "thumbnails of this page of images alone, and the sign at the top"
     assert sent <= MOST_BYTES
+    for image in shown:
+        driver.execute_script("arguments[0].scrollIntoView()", image)
+    Visitor(driver, "").wait(lambda: driver.execute_script(PAINT)[2] >= len(shown), "the rest of them", 30)
+    assert driver.execute_script(PAINT)[1] <= MOST_BYTES
     assert cold <= MOST_SECONDS
     assert warm <= MOST_SECONDS
 
