@@ -302,10 +302,10 @@ def test_a_full_store_refuses_before_anything_is_computed(start, data, monkeypat
     server, alice, _bob = start(Limits(), "stored_bytes = 1000\nrate = 1000000")
     images = store_images(server, "alice", data)
     before, asked, queued = spent(alice), [], ModelQueue.ask
-    ledger = server.server.config.app._app._app.state.service.accounts._queue
+    of_model = server.server.config.app._app._app.state.service.queue
 
     def watched(queue, asker, *given):
-        asked.extend([] if queue is ledger else [asker.client])
+        asked.extend([asker.client] if queue is of_model else [])
         return queued(queue, asker, *given)
 
     monkeypatch.setattr(ModelQueue, "ask", watched)
