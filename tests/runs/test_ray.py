@@ -81,14 +81,18 @@ def outside(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore:unclosed <socket", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's
 def test_a_run_on_ray_gives_what_it_gives_here(model, data, tmp_path, outside):
     pytest.importorskip("ray")
-    request = RunRequest("lcs", 0, ("cat", "dog"), "paper", {"iterations": 2, "shots": 2})
+    requests = [
+        RunRequest("lcs", 0, ("cat", "dog"), "paper", {"iterations": 2, "shots": 2}),
+        RunRequest("guided", 0, ("cat", "dog"), "tuned", {"iterations": 4, "shots": 2}),
+    ]
     workspace, alone = Workspace(model, data, tmp_path / "ray"), Workspace(model, data, tmp_path / "serial")
-    ((_, there, _),) = run_on_ray(Worker(), None, workspace, [request])
+    there = {request.method: result for request, result, _ in run_on_ray(Worker(), None, workspace, requests)}
     with limit_threads(1):  # as the worker has
-        ((_, here, _),) = run_all(alone, [request])
-    assert told(there) == told(here)
-    for name in ("prompt.safetensors", "prompt.json", "answers.safetensors"):
-        assert (workspace.find(request) / name).read_bytes() == (alone.find(request) / name).read_bytes()
+        here = {request.method: result for request, result, _ in run_all(alone, requests)}
+    for request in requests:
+        assert told(there[request.method]) == told(here[request.method])
+        for name in ("prompt.safetensors", "prompt.json", "answers.safetensors"):
+            assert (workspace.find(request) / name).read_bytes() == (alone.find(request) / name).read_bytes()
     gc.collect()  # while its warnings are ignored
     assert outside() == [], "a look-up or a connection beyond this machine"
 

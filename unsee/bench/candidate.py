@@ -36,7 +36,7 @@ from unsee.models.fast.text_tower import BoundText
 from unsee.models.fast.tokenizers import ClipTokenizer
 from unsee.models.local import LocalBound, LocalModel
 from unsee.tuner import PromptTuner
-from unsee.types import Floats
+from unsee.types import Floats, Ints
 
 TIMED_POPULATION = 20
 BATCHED_TEXTS = 200  # classes that (b) encodes in one batch
@@ -220,29 +220,32 @@ class RandomClip:
         return torch.tensor(prompts)
 
 
+# What the share outside the model is measured on: data, shots, method and generations. A guided search takes longer
+# the more answers it has.
+OVERHEADS = (("cifar10", 16, "guided", 60), ("cifar10", 16, "lcs", 4), ("cifar100", 4, "lcs", 4))
+
+
 def overhead(
-    generations: int = 4,
-    only: Sequence[str] = ("cifar10", "cifar100"),
-    say: Callable[[str], None] = lambda text: None,
+    settings: Sequence[tuple[str, int, str, int]] = OVERHEADS, say: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, object]]:
     """The share of a run's time that is not the model: search, losses, journal and checkpoint."""
     subject = RandomClip()
     rows = []
-    for name, classes, shots in (("cifar10", 10, 16), ("cifar100", 100, 4)):
-        if name not in only:
-            continue
-        say(f"{name}: {generations} generations")
-        names = CIFAR10 if classes == 10 else CIFAR100
+    for name, shots, method, generations in settings:
+        say(f"{name}, {method}: {generations} generations")
+        names = CIFAR10 if name == "cifar10" else CIFAR100
+        classes = len(names)
         pixels = np.arange(classes * 2 * shots, dtype=np.uint32).view(np.uint8).reshape(-1, 1, 1, 4)[..., :3]
         images = labelled(ArraySource(np.ascontiguousarray(pixels)), np.repeat(np.arange(classes), 2 * shots), names)
         watched = Watched(subject.model)
         with tempfile.TemporaryDirectory() as folder:
-            tuner = PromptTuner(first_share(names), iterations=generations)
+            tuner = PromptTuner(first_share(names), method, iterations=generations)
             tuner.fit(watched, Data(name, images, images), out=Path(folder) / "run")
         total = tuner.history_[-1].seconds
         settings = tuner.settings_
         rows.append(
-            {"setting": name, "contexts": settings.contexts, "shared": settings.shared, "own": settings.own}
+            {"setting": name, "method": method, "candidates": tuner.ledger_.candidates}
+            | {"contexts": settings.contexts, "shared": settings.shared, "own": settings.own}
             | {"seconds": total, "model_seconds": watched.seconds, "overhead_share": 1 - watched.seconds / total}
         )
     return rows
@@ -274,6 +277,9 @@ class WatchedBound:
         found = self._bound.log_confidences(contexts)
         self._owner.seconds += time.perf_counter() - start
         return found
+
+    def select(self, rows: Ints) -> WatchedBound:
+        return WatchedBound(self._owner, self._bound.select(rows))
 
 
 class RandomFeatures:

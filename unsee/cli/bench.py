@@ -130,9 +130,9 @@ def show_overhead(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints how little of a run is not the model."""
     from rich.table import Table
 
-    table = Table("setting", "m", "shared", "own", "seconds", "search and bookkeeping")
+    table = Table("setting", "method", "candidates", "m", "shared", "own", "seconds", "search and bookkeeping")
     for row in rows:
-        sizes = (str(row[key]) for key in ("setting", "contexts", "shared", "own"))
+        sizes = (str(row[key]) for key in ("setting", "method", "candidates", "contexts", "shared", "own"))
         table.add_row(*sizes, f"{row['seconds']:.1f}", f"{100 * row['overhead_share']:.2f} %")
     console.show({"overhead": rows}, [table])
 

@@ -23,6 +23,7 @@ LATEST = 3  # of the newest generations, which are inferred again at every fit
 COEFFICIENTS = 256  # numbers that a table of answers is reduced to
 SMALL = 1024  # a table of so many numbers or fewer is not reduced
 RENEW = 10  # fits between two choices of this reduction
+ROUNDING = 1e-6  # share of the largest variance below which a direction is rounding
 EXACTLY = 50  # fits between two exact inverses; in between, rows are added and taken away
 
 
@@ -207,8 +208,10 @@ def _principal(centred: Floats, rng: np.random.Generator) -> Floats | None:
     count, size = centred.shape
     if size <= SMALL:
         return None
-    if count <= COEFFICIENTS:
-        found: Floats = np.linalg.svd(centred, full_matrices=False)[2].T
+    if count <= COEFFICIENTS:  # from the smaller product: tables are far longer than they are many
+        sizes, axes = np.linalg.eigh((centred @ centred.T).astype(np.float64))
+        kept = sizes > ROUNDING * sizes[-1]
+        found: Floats = (centred.T @ (axes[:, kept] / np.sqrt(sizes[kept])).astype(np.float32)).astype(np.float32)
         return found
     sketch = centred.T @ rng.standard_normal((count, COEFFICIENTS), dtype=np.float32)
     directions: Floats = np.linalg.qr(centred.T @ (centred @ sketch))[0]
