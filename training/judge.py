@@ -196,9 +196,9 @@ def retrieval(judged: Judged, photos: Tensor, captions: list[list[str]]) -> dict
     similar = judged.projection.embed(photos) @ texts.T
     found = {}
     for k in (1, 10):
-        hit = (owner[similar.topk(k, 1).indices] == torch.arange(len(photos))[:, None]).any(1)
+        hit = (owner[similar.topk(min(k, len(texts)), 1).indices] == torch.arange(len(photos))[:, None]).any(1)
         found[f"photo to caption R@{k}"] = 100 * hit.float().mean().item()
-        hit = (similar.T.topk(k, 1).indices == owner[:, None]).any(1)
+        hit = (similar.T.topk(min(k, len(photos)), 1).indices == owner[:, None]).any(1)
         found[f"caption to photo R@{k}"] = 100 * hit.float().mean().item()
     return found
 

@@ -1,7 +1,7 @@
 """Names that the text tower on CLIP's image tower never reads, so that it can be judged by them (nearness.py).
 
 The rule, written before any training: of COCO-Stuff's 171 names take those of plain words (no "wall-brick"), drop every
-one that stands as a word in a class name of a labelled set (CIFAR-10, CIFAR-100, ImageNet, CUB-200-2011), and keep every
+one that stands as a word, or in the plural, in a class name of a labelled set (CIFAR-10, CIFAR-100, ImageNet, CUB-200-2011), and keep every
 second of the rest out of all training texts, in the order of the list, beginning with the second. Photos stay: a photo of
 a kitchen may show a shelf, but no text says "shelf".
 """
@@ -39,7 +39,8 @@ def mentions(words: Iterable[str]) -> re.Pattern[str]:
 def follows_rule(names: Iterable[str], labelled: Iterable[str]) -> tuple[str, ...]:
     """What the rule keeps out of a list of names, given the class names of all labelled sets."""
     text = " | ".join(labelled)
-    free = [name for name in names if re.fullmatch("[a-z ]+", name) and not mentions([name]).search(text)]
+    plain = [name for name in names if re.fullmatch("[a-z ]+", name)]
+    free = [name for name in plain if not re.search(rf"\b(?:{name}|{plural(name)})\b", text, re.IGNORECASE)]
     return tuple(free[1::2])
 
 
