@@ -189,7 +189,7 @@ def test_the_rule_keeps_out_every_second_plain_name_that_no_class_bears():
     assert follows_rule(names, ["stone wall", "dog"]) == ("hill", "grass")
 
 
-def test_a_name_that_is_kept_out_is_in_no_name_synonym_kind_or_gloss(vocabulary):  # noqa: F811
+def test_a_name_that_is_kept_out_is_in_no_name_synonym_kind_or_gloss(vocabulary):
     told = replace(
         vocabulary,
         synonyms=(("puss",), ("hound", "ship's dog"), (), (), (), ()),
@@ -237,7 +237,7 @@ def test_without_hidden_units_features_are_embeddings():
 
 def test_a_small_model_is_the_same_twice_and_is_kept_restored_and_loaded(
     tower, vocabulary, bank, recipe, tokens, tmp_path
-):  # noqa: F811
+):
     photos = torch.nn.functional.normalize(torch.randn(60, WIDTH, generator=torch.Generator().manual_seed(0)), dim=-1)
     held = {"cub200": bank.labelled["cifar100"]}
     bank = replace(bank, photos=photos, held_out=held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from training.encoders import ENCODERS
 from training.export import difference_from_transformers, export
 from training.judge import SPLITS
 from training.measure import measure
-from training.nearness import near
+from training.nearness import near, recognised
 from training.recipe import Recipe, variants
 from training.record import Log
 from training.stages import Stages
@@ -82,6 +83,16 @@ def nearness(stages: Stages, options: argparse.Namespace) -> None:
     write_card(folder, stages.encoder.card, nearness=found)
 
 
+def recognise(stages: Stages, options: argparse.Namespace) -> None:
+    """Check CLIP's image tower and our preprocessing by CLIP's own text vectors (see nearness.py)."""
+    encode = stages.encoder.open(stages.sources, stages.cache, options.threads)
+    began = time.process_time()
+    right, photos = recognised(stages.sources, lambda i: encode(stages.encoder.prepare(i)[None])[0])
+    print(
+        f"{right} of {photos} photos recognised; {(time.process_time() - began) / photos:.3f} s of processor time a photo"
+    )
+
+
 def table(stages: Stages, options: argparse.Namespace) -> None:
     """Print a Markdown table of everything judged so far."""
     print(summary(stages.work))
@@ -125,6 +136,7 @@ COMMANDS = {
     "ablation": ablation,
     "test": test,
     "nearness": nearness,
+    "recognise": recognise,
     "table": table,
     "keep": keep,
     "restore": restore,

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from training import photos
 from training.kept_out import KEPT_OUT, follows_rule
@@ -95,7 +96,7 @@ def compared(ours: Array, theirs: Array, features: Array, rows: list[int]) -> di
     }
 
 
-def recognised(sources: Path, encode: Callable[[PhotoSet], Array]) -> tuple[int, int]:
+def recognised(sources: Path, encode: Callable[[Image.Image], Array]) -> tuple[int, int]:
     """How many ImageNet sample photos of COCO's objects CLIP's own text vectors name right, and how many there are.
 
     A check of our preprocessing: it needs the image tower and CLIP's vectors only.
@@ -104,9 +105,8 @@ def recognised(sources: Path, encode: Callable[[PhotoSet], Array]) -> tuple[int,
     whole = photos.imagenet_samples(sources)
     called = {key: key.removesuffix(".JPEG").split("_", 1)[1].replace("_", " ").lower() for key in whole.keys}
     rows = [i for i, key in enumerate(whole.keys) if called[key] in names[:COCO]]
-    part = PhotoSet("objects", tuple(whole.keys[i] for i in rows), lambda i: whole.picture(rows[i]))
-    answers = (encode(part) @ theirs[:COCO].T).argmax(1)
-    right = sum(names[answer] == called[key] for answer, key in zip(answers, part.keys, strict=True))
+    answers = (np.stack([encode(whole.picture(i)) for i in rows]) @ theirs[:COCO].T).argmax(1)
+    right = sum(names[answer] == called[whole.keys[i]] for answer, i in zip(answers, rows, strict=True))
     return right, len(rows)
 
 
