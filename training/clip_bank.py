@@ -43,7 +43,7 @@ MOST = {
     "flickr8k-held": 1_000,
     "coco-held": 2_000,
 }
-"""Photos of each set, in the order of encoding; 109,944 in all, at 0.13 to 0.16 seconds of one core each."""
+"""Photos of each set, in the order of encoding; 109,944 in all; `recognise` measures the processor time of one."""
 FIRST = 0.1
 """The share of every set that is encoded before the rest of any, so that all of training can be tried early."""
 
