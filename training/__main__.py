@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,43 +12,49 @@ import torch
 
 from training.card import write_card
 from training.demo import cut_demo
+from training.encoders import ENCODERS
 from training.export import difference_from_transformers, export
+from training.judge import SPLITS
 from training.measure import measure
-from training.recipe import FINAL, Recipe, variants
+from training.nearness import near, recognised
+from training.recipe import Recipe, variants
 from training.record import Log
 from training.stages import Stages
 from training.summary import summary
-from training.tower_file import TOWERS, pack, unpack
+from training.tower_file import TOWERS, pack, pack_text, unpack, unpack_text
 
 
 def main() -> None:
     """Run one command; work that is already done in the work folder is not done again."""
     options = parse()
     torch.set_num_threads(options.threads)
-    stages = Stages(options.sources, options.work, options.threads)
+    stages = Stages(options.sources, options.work, options.threads, ENCODERS[options.encoder])
+    options.name = options.name or ("seed" if options.encoder == "lite1" else options.encoder)
     COMMANDS[options.command](stages, options)
 
 
 def features(stages: Stages, options: argparse.Namespace) -> None:
-    """Encode all photos."""
-    stages.extract(Log(stages.work / "features.jsonl"))
+    """Encode all photos; a stopped run resumes."""
+    stages.work.mkdir(parents=True, exist_ok=True)
+    stages.extract(Log(stages.work / f"features{stages.encoder.work}.jsonl"), options.limit)
 
 
 def train(stages: Stages, options: argparse.Namespace) -> None:
-    """Train the final recipe and write the model folder."""
+    """Train the encoder's recipe and write the model folder."""
     if not options.as_cached:
         features(stages, options)
-    recipe = changed(replace(FINAL, steps=options.steps or FINAL.steps), options.set)
+    whole = stages.encoder.recipe
+    recipe = changed(replace(whole, steps=options.steps or whole.steps), options.set)
     name = f"{options.name}-{options.seed}"
     log = Log(stages.work / f"{name}.jsonl")
-    model, verdict = stages.train(recipe, options.seed, name, log)
+    splits = SPLITS if options.limit is None else ()  # few photos have nothing to say about forgetting
+    model, verdict = stages.train(recipe, options.seed, name, log, splits)
     folder = options.out / name
-    export(folder, model, stages.tokenizer, stages.bank, recipe, options.seed)
+    export(folder, model, stages.tokenizer, stages.bank, recipe, options.seed, stages.encoder, stages.sources)
     bank, _ = stages.material(recipe)
     counts = {name: len(part.rows) for name, part in bank.labelled.items()} | {"captioned": len(bank.captioned)}
-    write_card(
-        folder, photos_trained_on=counts, held_out=verdict, **({"without": recipe.without} if recipe.without else {})
-    )
+    without = {"without": recipe.without} if recipe.without else {}
+    write_card(folder, stages.encoder.card, photos_trained_on=counts, held_out=verdict, **without)
     texts = ["a photo of a cat.", "no dog or ship: bus.", "a dark photo of two people on a beach."]
     log.write("exported", difference_from_transformers=difference_from_transformers(folder, texts))
 
@@ -64,7 +72,25 @@ def ablation(stages: Stages, options: argparse.Namespace) -> None:
 def test(stages: Stages, options: argparse.Namespace) -> None:
     """Measure a written folder on the test sets, once, and add it to its card."""
     folder = options.out / f"{options.name}-{options.seed}"
-    write_card(folder, test=measure(folder, stages.sources, options.cache_dir))
+    write_card(folder, stages.encoder.card, test=measure(folder, stages.sources, options.cache_dir))
+
+
+def nearness(stages: Stages, options: argparse.Namespace) -> None:
+    """Compare a written folder's text vectors with CLIP's own and add it to its card (see nearness.py)."""
+    folder = options.out / f"{options.name}-{options.seed}"
+    found = near(folder, stages.sources, options.cache_dir, options.limit)
+    print(json.dumps(found, indent=2))
+    write_card(folder, stages.encoder.card, nearness=found)
+
+
+def recognise(stages: Stages, options: argparse.Namespace) -> None:
+    """Check CLIP's image tower and our preprocessing by CLIP's own text vectors (see nearness.py)."""
+    encode = stages.encoder.open(stages.sources, stages.cache, options.threads)
+    began = time.process_time()
+    right, photos = recognised(stages.sources, lambda i: encode(stages.encoder.prepare(i)[None])[0])
+    print(
+        f"{right} of {photos} photos recognised; {(time.process_time() - began) / photos:.3f} s of processor time a photo"
+    )
 
 
 def table(stages: Stages, options: argparse.Namespace) -> None:
@@ -80,13 +106,17 @@ def demo(stages: Stages, options: argparse.Namespace) -> None:
 def keep(stages: Stages, options: argparse.Namespace) -> None:
     """Keep a written folder as one small file in `towers/`."""
     name = f"{options.name}-{options.seed}"
-    pack(options.out / name, TOWERS / f"{name}.safetensors")
+    packing = pack if stages.encoder.name == "lite1" else pack_text
+    packing(options.out / name, TOWERS / f"{name}.safetensors")
 
 
 def restore(stages: Stages, options: argparse.Namespace) -> None:
     """Write the folder of a tower that is kept in `towers/`."""
     name = f"{options.name}-{options.seed}"
-    unpack(TOWERS / f"{name}.safetensors", options.out / name)
+    if stages.encoder.name == "lite1":
+        unpack(TOWERS / f"{name}.safetensors", options.out / name)
+    else:
+        unpack_text(TOWERS / f"{name}.safetensors", options.out / name, stages.sources)
 
 
 def changed(recipe: Recipe, settings: list[str]) -> Recipe:
@@ -105,6 +135,8 @@ COMMANDS = {
     "train": train,
     "ablation": ablation,
     "test": test,
+    "nearness": nearness,
+    "recognise": recognise,
     "table": table,
     "keep": keep,
     "restore": restore,
@@ -123,10 +155,14 @@ def parse() -> argparse.Namespace:
         "--work", type=Path, default=Path("work"), help="caches, checkpoints, logs; a second run resumes"
     )
     parser.add_argument("--out", type=Path, default=Path("export"), help="where the model folder goes")
+    parser.add_argument("--encoder", choices=ENCODERS, default="lite1", help="the frozen image encoder")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N photos of each set, for a quick trial")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="instead of the recipe's own number")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a field of the recipe")
-    parser.add_argument("--name", default="seed", help="what the model's files are called, before the seed")
+    parser.add_argument(
+        "--name", help="what the model's files are called, before the seed (default: seed, or the encoder)"
+    )
     parser.add_argument("--only", action="append", help="a variant of the ablation; may be repeated")
     parser.add_argument("--as-cached", action="store_true", help="train on the features that are there already")
     parser.add_argument("--cache-dir", type=Path, help="feature cache of the package, shared with `unsee compare`")

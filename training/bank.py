@@ -37,7 +37,7 @@ class Labelled:
 class Bank:
     """Everything that training and choosing read."""
 
-    photos: Tensor  # (n, COMPONENTS)
+    photos: Tensor  # (n, COMPONENTS), or the features themselves
     colours: NDArray[np.float32]  # (n, COLOURS)
     labelled: dict[str, Labelled]
     mirrored: dict[str, list[Labelled]]  # second views of some of them
@@ -46,17 +46,19 @@ class Bank:
     held_out: dict[str, Labelled]
     dev: NDArray[np.int64]  # rows of Flickr8k's dev photos
     dev_captions: list[list[str]]
-    mean: Tensor  # (FEATURES,)
-    components: Tensor  # (COMPONENTS, FEATURES), whitening and scale included
+    mean: Tensor | None  # (FEATURES,)
+    components: (
+        Tensor | None
+    )  # (COMPONENTS, FEATURES), whitening and scale included; None where features stay as they are
 
 
 def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
     """Read all features that are in the cache and reduce them."""
     names = ["cifar100", *(f"cifar10-{s}" for s in features.CIFAR10_SHEETS), "flickr8k"]
     names += ["imagenet-val", "imagenet-samples", "coco", "tiny-imagenet"]
-    sets = _cached(names, cache)
+    sets = cached(names, cache)
     mean, components = _principal(sets, cache)
-    sets |= _cached([f"{name}-mirrored" for name in names], cache)
+    sets |= cached([f"{name}-mirrored" for name in names], cache)
     reduced = _reduced(sets, cache, mean, components)
     starts = dict(zip(sets, np.cumsum([0, *(len(s.keys) for s in sets.values())])[:-1], strict=True))
     number = {name: i for i, name in enumerate(vocabulary.names)}
@@ -104,7 +106,7 @@ def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
         coco, objects = photos.coco_captions(sources), photos.coco_objects(sources)
         for i, key in enumerate(sets["coco"].keys):
             captioned.append(starts["coco"] + i)
-            texts.append(coco[key] + [f"a photo of {_listed(objects[key])}." for _ in (0,) if key in objects])
+            texts.append(coco[key] + [f"a photo of {listed(objects[key])}." for _ in (0,) if key in objects])
     train_rows = set(captioned)
     if "flickr8k-guessed" in found:  # dev and test photos stay unseen
         guessed = found["flickr8k-guessed"]
@@ -126,7 +128,7 @@ def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
     )
 
 
-def _cached(names: list[str], cache: Path) -> dict[str, features.Encoded]:
+def cached(names: list[str], cache: Path) -> dict[str, features.Encoded]:
     return {name: features.load(name, cache) for name in names if (cache / f"{name}.json").exists()}
 
 
@@ -134,7 +136,7 @@ def joined(parts: list[Labelled]) -> Labelled:
     return Labelled(np.concatenate([p.rows for p in parts]), np.concatenate([p.labels for p in parts]))
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     named = [f"a {name}" for name in names[:5]]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 

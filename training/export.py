@@ -12,23 +12,29 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from training.bank import Bank
+from training.encoders import Encoder
 from training.fit import Model
-from training.image_graph import SIDE, save_image_graph
 from training.recipe import Recipe
 from training.tokenizer import EOT, SOS
 
 
-def export(folder: Path, model: Model, tokenizer: Tokenizer, bank: Bank, recipe: Recipe, seed: int) -> None:
+def export(
+    folder: Path,
+    model: Model,
+    tokenizer: Tokenizer,
+    bank: Bank,
+    recipe: Recipe,
+    seed: int,
+    encoder: Encoder,
+    sources: Path,
+) -> None:
     """Write all files of the model but its card."""
     folder.mkdir(parents=True, exist_ok=True)
     tower = model.tower
     state = {k: v.detach().half().contiguous() if v.ndim else v.detach() for k, v in tower.state_dict().items()}
     save_file(state, str(folder / "text.safetensors"), metadata={"format": "pt"})
     tokenizer.save(str(folder / "tokenizer.json"))
-    weights = {k: v.detach().numpy() for k, v in model.projection.state_dict().items()}
-    save_image_graph(
-        folder / "image.onnx", {**weights, "mean": bank.mean.numpy(), "components": bank.components.numpy()}
-    )
+    image = encoder.export(folder, sources, model, bank)
     config = {
         "model_type": "clip_text_model",
         "architectures": ["CLIPTextModelWithProjection"],
@@ -40,17 +46,7 @@ def export(folder: Path, model: Model, tokenizer: Tokenizer, bank: Bank, recipe:
         "pad_token_id": tokenizer.token_to_id(EOT),
         "logit_scale": round(math.exp(tower.logit_scale.item()), 4),
         "torch_dtype": "float16",
-        "image": {
-            "file": "image.onnx",
-            "input": "pixels",
-            "output": "embeddings",
-            "dtype": "uint8",
-            "layout": "NHWC",
-            "colour": "RGB",
-            "side": SIDE,
-            "resize": "squeeze to side x side, Pillow bicubic; no cropping",
-            "scaling": "inside the graph: (x - 127) / 128",
-        },
+        "image": image,
         "training": {"seed": seed, **asdict(recipe)},
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -22,6 +22,8 @@ from training.record import Log
 from training.text_tower import TextSizes, TextTower
 
 LARGEST_SCALE = 100.0
+WIDTH = 256
+"""Of the embeddings where a projection is trained; without one they are as wide as the features."""
 EVERY = 50
 
 
@@ -41,6 +43,7 @@ class Model:
             num_hidden_layers=recipe.layers,
             num_attention_heads=recipe.width // 32,
             intermediate_size=4 * recipe.width,
+            projection_dim=WIDTH if recipe.hidden else components,
         )
         projection = Projection(components, sizes.projection_dim, recipe.hidden, recipe.dropout)
         return Model(projection, TextTower(sizes, recipe.logit_scale))

@@ -106,6 +106,21 @@ def imagenet_samples(sources: Path) -> PhotoSet:
     )
 
 
+def cub200(sources: Path) -> PhotoSet:
+    """CUB-200-2011's training photos; keys are 001.Black_footed_Albatross/file."""
+    return _from_repository("cub200", sources / "cub200", "train", lambda name: name.endswith(".jpg"))
+
+
+def cub200_names(sources: Path) -> list[str]:
+    """CUB's species, in the order of its classes."""
+    return list(dict.fromkeys(species(key) for key in cub200(sources).keys)) if (sources / "cub200").exists() else []
+
+
+def species(key: str) -> str:
+    """What a photo of CUB shows, as the package writes it, in small letters: black footed albatross."""
+    return key.split("/")[0].partition(".")[2].replace("_", " ").lower()
+
+
 def tiny_imagenet(sources: Path, per_class: int = 150) -> PhotoSet:
     """The first photos of each Tiny-ImageNet class; keys are n01234567/images/file."""
 

@@ -23,6 +23,8 @@ def polish(
     model: Model, bank: Bank, vocabulary: Vocabulary, tokenizer: Tokenizer, recipe: Recipe, seed: int, log: Log
 ) -> None:
     """Train the projection in place against the embeddings of all names behind plain contexts."""
+    if not recipe.polish:
+        return
     judged = Judged(model, tokenizer)
     contexts = [[f"{words} {name}.".strip() for name in vocabulary.names] for words in PLAIN[: recipe.templates]]
     texts = torch.stack([judged.texts(behind) for behind in contexts])  # (contexts, names, E)

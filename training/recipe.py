@@ -18,6 +18,7 @@ class Recipe:
     width: int = 128
     layers: int = 3
     hidden: int = 1024
+    """Units of the projection's hidden layer; 0: no projection is trained."""
     dropout: float = 0.25
     logit_scale: float = 20.0
     """Where the learned scale starts; it never exceeds 100."""
@@ -58,6 +59,19 @@ class Recipe:
 
 FINAL = Recipe()
 
+CLIP_B16 = Recipe(
+    steps=3000,
+    rate=1e-3,
+    width=256,
+    layers=6,
+    hidden=0,
+    dropout=0.0,
+    logit_scale=50.0,
+    captions=128,
+    polish=0,
+)
+"""On CLIP's image tower: no projection is trained (hidden=0), so the text tower learns all, and is larger."""
+
 SHARES = {
     "cifar100": 0.38,
     "cifar10": 0.24,
@@ -65,6 +79,7 @@ SHARES = {
     "tiny-imagenet": 0.14,
     "coco-guessed": 0.06,
     "flickr8k-guessed": 0.02,
+    "cub200": 0.16,
 }
 """How often a labelled photo comes from each source."""
 POLISH_SHARES = {**SHARES, "cifar10": 0.6}

@@ -9,17 +9,21 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from training import features, photos
+from training import photos
 from training import tokenizer as tokens
-from training.bank import Bank, load_bank
+from training.bank import Bank
 from training.batches import Batches
+from training.clip_tokenizer import first_tokens
 from training.contexts import CHOICES, COLOURED, DENIALS, KINDS, LIGHT, PLAIN
+from training.encoders import Encoder
+from training.features import extract_all
 from training.fit import Model, fit
-from training.judge import judge
+from training.judge import SPLITS, judge
+from training.kept_out import KEPT_OUT, forms_of
 from training.polish import polish
 from training.recipe import Recipe
 from training.record import Log
-from training.vocabulary import Vocabulary, load_vocabulary
+from training.vocabulary import Vocabulary
 from training.without import leave_out
 
 
@@ -30,26 +34,28 @@ class Stages:
     sources: Path
     work: Path
     threads: int
+    encoder: Encoder
 
     @property
     def cache(self) -> Path:
-        return self.work / "features"
+        return self.work / f"features{self.encoder.work}"
 
-    def extract(self, log: Log) -> None:
-        """Encode every photo set."""
-        for photo_set in features.sets(self.sources):
-            features.extract(photo_set, self.cache, self.threads, log)
+    def extract(self, log: Log, limit: int | None = None) -> None:
+        """Encode every photo set, or `limit` photos of each."""
+        extract_all(self.encoder, self.sources, self.cache, self.threads, log, limit)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        return load_vocabulary(self.sources)
+        return self.encoder.vocabulary(self.sources)
 
     @cached_property
     def bank(self) -> Bank:
-        return load_bank(self.sources, self.cache, self.vocabulary)
+        return self.encoder.bank(self.sources, self.cache, self.vocabulary)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        if self.encoder.tokens is not None:
+            return first_tokens(self.encoder.tokens, (form for name in KEPT_OUT for form in forms_of(name)))
         path = self.work / "tokenizer.json"
         if not path.exists():
             tokens.train_tokenizer(self._corpus(), path)
@@ -62,7 +68,7 @@ class Stages:
         return leave_out(self.bank, self.vocabulary, recipe.without.split(","))
 
     def train(
-        self, recipe: Recipe, seed: int, name: str, log: Log, splits: tuple[int, int] = (6, 3)
+        self, recipe: Recipe, seed: int, name: str, log: Log, splits: tuple[int, ...] = SPLITS
     ) -> tuple[Model, dict[str, object]]:
         """The trained model of this recipe and seed, and its judgement."""
         bank, vocabulary = self.material(recipe)

@@ -15,10 +15,13 @@ from onnx import numpy_helper
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from training.clip_image import place_tower
 from training.image_graph import Array, save_image_graph
 from unsee.models.families import EMBEDDED
 
 TOWERS = Path(__file__).parent / "towers"
+LARGEST = 20_000_000
+"""Bytes of a file in it."""
 
 
 def pack(folder: Path, file: Path) -> None:
@@ -52,6 +55,26 @@ def unpack(file: Path, folder: Path) -> None:
     shutil.copy(EMBEDDED / "tokenizer.json", folder / "tokenizer.json")
     for name, content in facts.items():
         (folder / f"{name}.json").write_text(json.dumps(json.loads(content), indent=2) + "\n")
+
+
+def pack_text(folder: Path, file: Path) -> None:
+    """Write the text tower, tokenizer, configuration and card of a folder whose image tower is not ours to one file."""
+    facts = {name: (folder / f"{name}.json").read_text() for name in ("config", "card", "tokenizer")}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file(load_file(folder / "text.safetensors"), file, metadata=facts)
+    if file.stat().st_size > LARGEST:
+        file.unlink()
+        raise ValueError(f"{folder}: its text tower takes more than {LARGEST:,} bytes")
+
+
+def unpack_text(file: Path, folder: Path, sources: Path) -> None:
+    """Write the model folder of such a file; the image tower comes from the sources."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place_tower(folder, sources)
+    save_file(load_file(file), folder / "text.safetensors", metadata={"format": "pt"})
+    with safe_open(file, framework="np") as opened:
+        for name, content in opened.metadata().items():
+            (folder / f"{name}.json").write_text(content)
 
 
 def projection(path: Path) -> dict[str, Array]:

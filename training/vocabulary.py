@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,8 +172,8 @@ class Vocabulary:
         return self.names.index(name)
 
 
-def load_vocabulary(sources: Path) -> Vocabulary:
-    """Collect the names and look them up in WordNet."""
+def load_vocabulary(sources: Path, species: Sequence[str] = ()) -> Vocabulary:
+    """Collect the names and look them up in WordNet. species: birds to add, some of which WordNet does not know."""
     wordnet = WordNet(sources / "wordnet")
     meaning: dict[str, str | None] = {}
     for name in (*photos.CIFAR10_NAMES, *cifar100_names(sources), *coco_object_names(sources)):
@@ -187,11 +188,13 @@ def load_vocabulary(sources: Path) -> Vocabulary:
             name = name if _related(wordnet, meaning[name], synset) else _clean(words[identity][0])
         meaning.setdefault(name, synset)
         imagenet_names.append(name)
+    added = [name for name in species if name not in meaning]
+    meaning |= {name: _bird(wordnet, name) for name in added}
     names = tuple(meaning)
     number = {name: i for i, name in enumerate(names)}
     above = [wordnet.ancestors(synset) if synset else frozenset() for synset in meaning.values()]
     isa = np.array([[synset in above[i] for synset in meaning.values()] for i in range(len(names))])
-    for name in NARROW:
+    for name in (*NARROW, *added):
         isa[:, number[name]] = False
     np.fill_diagonal(isa, True)
     kinds = _kinds(wordnet, above)
@@ -228,6 +231,15 @@ def read_imagenet_names(sources: Path) -> tuple[str, ...]:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "IMAGENET_CLASSNAMES":
             return tuple(ast.literal_eval(node.value))
     raise ValueError("imagenet_names.py has no IMAGENET_CLASSNAMES")
+
+
+def _bird(wordnet: WordNet, name: str) -> str | None:
+    """The synset of a bird: its own, that of its last word (albatross), or that of all birds."""
+    for noun in (name, name.replace(" ", "-", 1), name.split()[-1]):
+        found = wordnet.find(noun, "bird")
+        if found is not None:
+            return found
+    return wordnet.find("bird", "animal")
 
 
 def _clean(name: str) -> str:

@@ -34,7 +34,8 @@ def models(context: click.Context, as_json: bool) -> None:
         table.add_row(family.name, family.write, family.about, family.text, family.tested)
     words = (
         "fast: computes only what reaches the answers; generic: the library's own forward. Tested on random weights in "
-        "each family's own form; unsee models check NAME tests yours."
+        "each family's own form; unsee models check NAME tests yours. CLIP's image tower with a text tower of ours: "
+        "python -m training train --encoder clip-b16 builds its folder, in a checkout of this project."
     )
     make_console(as_json).show({"models": [dataclasses.asdict(family) for family in FAMILIES]}, [table, words])
 

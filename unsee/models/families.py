@@ -27,6 +27,7 @@ _FORM = "transformers"
 _SIZES = "transformers, two sizes"
 FAMILIES = (
     ModelFamily("embedded", "mini", "for research", "fast", "transformers"),
+    ModelFamily("CLIP's image tower", "FOLDER", "see training/README.md", "fast", _FORM),
     ModelFamily("CLIP", "openai/clip-vit-base-patch16", "hub id or folder", "fast", _FORM),
     ModelFamily("MetaCLIP 2", "facebook/metaclip-2-worldwide-huge-quickgelu", "hub id or folder", "fast", _SIZES),
     ModelFamily("OpenAI CLIP", "ViT-B-16.pt", "a .pt as published", "fast", _FORM),

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -27,9 +28,14 @@ def preprocess(image: Image.Image, how: Preprocess) -> Floats:
 
     Images become RGB first, as Hugging Face does; OpenCLIP does so last, which differs for palette images.
     """
-    pixels: Floats = np.asarray(crop_image(image, how), dtype=np.float32) / np.float32(255)
+    return normalise(np.asarray(crop_image(image, how)), how)
+
+
+def normalise(pixels: NDArray[np.uint8], how: Preprocess) -> Floats:
+    """Pixels of a cropped image as the model takes them. (crop, crop, 3) -> (3, crop, crop)."""
+    scaled: Floats = pixels.astype(np.float32) / np.float32(255)
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
-    normal: Floats = (pixels - mean) / std
+    normal: Floats = (scaled - mean) / std
     return np.ascontiguousarray(normal.transpose(2, 0, 1))
 
 
