@@ -30,6 +30,9 @@ RIVALS = (
     "zip:population=20,rate=0.1,validate=every",
     "zip:population=20,rate=0.1,validate=generation",
     "zip:population=20,rate=0.3,validate=generation",
+    "zip:population=10,rate=0.3,validate=generation",
+    "zip:population=10,rate=1.0,validate=generation",
+    "zip:population=10,rate=3.0,validate=generation",
 )
 TRIALS: dict[tuple[str, str], tuple[str, ...]] = {
     ("cifar10-batch5", "tuned"): (*RIVALS, *map(lcs, _FEW)),

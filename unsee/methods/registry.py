@@ -100,7 +100,7 @@ METHODS: dict[str, Method] = {
     ),
     "zip": Method(
         "after ZIP: low-rank contexts, two-sided perturbation, steps by Adam (not in the paper)",
-        {"parametrization": "low-rank", "search": "two-sided", "rate": 0.1},
+        {"parametrization": "low-rank", "search": "two-sided", "population": 10, "rate": 1.0, "validate": "generation"},
         planned_steps=True,
     ),
     "coop": Method(
