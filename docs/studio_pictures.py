@@ -73,7 +73,8 @@ class Photographer:
                 found = self._picture(width)
                 if self._whole is not None:
                     found.save(self._whole / f"{name}-{size}-{scheme}.png")
-                self.taken[name, size, scheme] = found.crop((0, 0, width, height if size == "phone" else 1150))
+                high = min(found.height, height if size == "phone" else 1150)  # a crop beyond the page would be black
+                self.taken[name, size, scheme] = found.crop((0, 0, width, high))
 
     def _picture(self, width: int) -> Image.Image:
         visitor = self._visitor
