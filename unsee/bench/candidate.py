@@ -226,12 +226,12 @@ OVERHEADS = (("cifar10", 16, "guided", 60), ("cifar10", 16, "lcs", 4), ("cifar10
 
 
 def overhead(
-    settings: Sequence[tuple[str, int, str, int]] = OVERHEADS, say: Callable[[str], None] = lambda text: None
+    wanted: Sequence[tuple[str, int, str, int]] = OVERHEADS, say: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, object]]:
     """The share of a run's time that is not the model: search, losses, journal and checkpoint."""
     subject = RandomClip()
     rows = []
-    for name, shots, method, generations in settings:
+    for name, shots, method, generations in wanted:
         say(f"{name}, {method}: {generations} generations")
         names = CIFAR10 if name == "cifar10" else CIFAR100
         classes = len(names)
