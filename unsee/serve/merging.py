@@ -14,7 +14,7 @@ from unsee.serve.limits import Refused
 
 LATELY = 2.0  # seconds
 ALONE_STEPS = 4  # that a forward may take while there is one client only
-PATIENCE = 4.0  # seconds that a request waits for later ones of its client, for each that it has had of the model
+WAIT_SHARE = 4.0  # seconds that a request waits for later ones of its client, for each that it has had of the model
 FORGIVEN = 5 * STEP_SECONDS  # of the model, to a client that asks for nothing more
 Forward = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -32,7 +32,7 @@ class Asker:
     @property
     def rank(self) -> float:
         """The lowest goes on: a small request does not wait behind a large one, which in turn does not wait forever."""
-        return self.began + PATIENCE * self.seconds
+        return self.began + WAIT_SHARE * self.seconds
 
 
 @dataclass(eq=False)

@@ -47,12 +47,11 @@ from unsee.serve.limits import (
 from unsee.serve.merging import Asker
 from unsee.serve.policy import Under, granted_prompt, prompt_owner, under_any, under_fixed, under_template
 from unsee.serve.shares import Shares
-from unsee.serve.steps import Steps
+from unsee.serve.steps import INLINE_NAMES, Steps
 from unsee.types import Floats
 
 T = TypeVar("T")
 INLINE = 2**14  # bytes of a message that is read or written where it is; a thread would take longer
-INLINE_NAMES = 64  # as many names, likewise
 
 
 @dataclass(eq=False)
