@@ -245,7 +245,7 @@ def read_answer(raw: socket.socket) -> bool:
 
 
 def _hold(port: int, start: bytes, count: int, room: int = 0) -> None:
-    """Keeps so many connections that sent this much and go on with one byte a second; opens new ones for those lost."""
+    """Keeps this many connections open: each sends `start`, then one byte a second. Lost ones are opened again."""
     held: list[socket.socket] = []
     said = time.monotonic()
     while True:

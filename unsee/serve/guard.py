@@ -53,7 +53,7 @@ class Guard:
         self._limits = limits
         self._memory = memory
         self._requests = Shares(limits.connections, "requests")
-        self._turns = Turns()  # of clients, to go on with one of their bodies
+        self._turns = Turns()  # of clients, to read more of their bodies
         self._strangers = Turns()  # of addresses, to ask without a key
         self._watch = watch
         self._anyone = anyone  # who asks where there are no keys
