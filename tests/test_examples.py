@@ -52,16 +52,16 @@ def run_cell(source: str, names: dict[str, object]) -> object:
     return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
 
 
-@pytest.mark.parametrize("iterations", [15, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom_and_forgets(
-    capsys, monkeypatch, tmp_path, demo_features, few_demo_photos, iterations
+    capsys, monkeypatch, tmp_path, demo_features, few_demo_photos
 ):
     monkeypatch.setattr(unsee, "load_model", partial(unsee.load_model, cache=unsee.FeatureCache(demo_features)))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "notebook"}
     for cell in CODE:
         source = "".join(cell["source"]).replace(', cache=unsee.FeatureCache("features")', "")
-        shown = run_cell(source.replace("iterations=60", f"iterations={iterations}"), names)
+        shown = run_cell(source, names)
         printed = capsys.readouterr()
         said = printed.out + printed.err
         assert said or shown is not None, f"nothing is shown: {source}"

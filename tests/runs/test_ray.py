@@ -78,6 +78,7 @@ def outside(tmp_path, monkeypatch):
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed <socket", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's
 def test_a_run_on_ray_gives_what_it_gives_here(model, data, tmp_path, outside):
     pytest.importorskip("ray")
