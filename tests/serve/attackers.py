@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 
 import numpy as np
 from PIL import Image
@@ -193,8 +194,8 @@ FREE = ("too much work", "large images", "sets made and deleted", "sets looked u
 WORK = tuple(name for name in ATTACKS if name not in (*FREE, "wrong keys", *HELD[:2]))  # the model works, for money
 
 
-def attack(name: str, to: Target) -> None:
-    """Does one thing over and over; ended by a kill."""
+def attack(name: str, to: Target, begun: Event) -> None:
+    """Does one thing over and over; ended by a kill. Says when all is made ready and the first request leaves."""
     if name in ASKED:
         make, connections = ASKED[name]
         turns = itertools.cycle(make(to))
@@ -207,6 +208,7 @@ def attack(name: str, to: Target) -> None:
         asked = large_answers(to)[0]
         jobs = [lambda: _hold(to.port, asked, 12, 4096)]
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+    begun.set()
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -155,8 +155,10 @@ def test_others_are_served_while_one_client_does_its_worst(processes, tmp_path):
     idle, seen = loads._resident(server.process.pid), {}
     for name in CHOSEN or ATTACKS:
         before, quiet = spent(), ask_many(server.port, asked)
-        mallory = processes.Process(target=attack, args=(name, target), daemon=True)
+        begun = processes.Event()
+        mallory = processes.Process(target=attack, args=(name, target, begun), daemon=True)
         mallory.start()
+        assert begun.wait(60)
         time.sleep(2)
         p99, memory = ask_many(server.port, asked), loads._resident(server.process.pid) / idle
         started = time.perf_counter()

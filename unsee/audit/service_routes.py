@@ -125,11 +125,15 @@ def ask_service(model: RemoteModel, case: Case) -> ServiceAudit:
     others = {name: names[0] for name, names in case.other_names.items() if names and name in forgotten}
     prompt = model.find_prompt(forgotten) if model.role != "classify" else None
     asker = _Asker(model, tuple(own), tuple(forgotten), others, prompt, images)
-    true = [own[label] for label in images.labels]
+    true, ways = [own[label] for label in images.labels], _ways(asker)
+    found = list[ServiceWay]()
+    for number, (name, ask) in enumerate(ways.items(), 1):
+        case.say(f"asking the service about {len(images)} images, {number} of {len(ways)}: {name}")
+        found.append(_way(name, ask(), true))
     return ServiceAudit(
         role=model.role,
         answers=model.answers,
-        ways=tuple(_way(name, ask(), true) for name, ask in _ways(asker).items()),
+        ways=tuple(found),
         open_routes=tuple(_open_routes(model)),
     )
 

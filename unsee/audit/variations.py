@@ -28,6 +28,7 @@ from unsee.data.images import Images, PilSource, as_rgb, labelled
 from unsee.data.other_names import DISTRACTORS
 from unsee.runs.records import Finding
 from unsee.text_table import TextTable, percent
+from unsee.types import Say
 
 # Words between the tuned contexts and the name; rules and the plain prompt get them as a whole template.
 TEMPLATES = ("a picture of the {}", "a drawing of a {}", "{}, close up", "there is a {} here")
@@ -60,10 +61,11 @@ def add_distractors(subject: Subject, images: Images, distractors: Sequence[str]
     return Changed(f"{len(more)} more names", *ask_both(subject, subject.bind(images), [*own, *more], listed, own))
 
 
-def disturb_images(subject: Subject, images: Images) -> list[Changed]:
+def disturb_images(subject: Subject, images: Images, say: Say = lambda text: None) -> list[Changed]:
     """Images shifted, blurred, cropped, compressed and mirrored."""
     found = []
-    for name, change in DISTURBANCES.items():
+    for number, (name, change) in enumerate(DISTURBANCES.items(), 1):
+        say(f"auditing pictures, {number} of {len(DISTURBANCES)}: {name}")
         changed = tuple(change(as_rgb(images.read(i))) for i in range(len(images)))
         bound = subject.bind(labelled(PilSource(changed), images.labels, images.class_names))
         found.append(Changed(name, top_or_none(subject.before(bound)), top_classes(subject.after(bound))))
@@ -118,7 +120,7 @@ def _distractors(case: Case) -> Variation:
 
 
 def _pictures(case: Case) -> tuple[Variation, ...]:
-    case.asked.pictures = disturb_images(case.subject, case.few)
+    case.asked.pictures = disturb_images(case.subject, case.few, case.say)
     return _records(case, case.asked.pictures)
 
 
