@@ -182,6 +182,7 @@ def test_a_bad_image_is_named_or_skipped(run_unsee, image_folder, tmp_path):
     code, _, err = run_unsee("forget", copy, *options)
     assert code == 1
     assert "cannot read image" in err
+    assert "--skip-bad-images leaves such images out" in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run" / "result.json").exists()
     code, _, err = run_unsee("forget", copy, *options, "--skip-bad-images", "--overwrite")

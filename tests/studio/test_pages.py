@@ -107,7 +107,7 @@ def test_the_command_line_of_a_result_makes_the_same_run(page, root, made, tmp_p
 
 
 def test_a_new_run_is_a_guided_one_limited_by_image_queries(page, photos, root):
-    where = {"data": str(photos), "model": "nowhere", "forget": "dog", "image_queries": "3,000"}
+    where = {"data": str(photos), "model": "nowhere", "forget": "dog", "image_queries": "3,000", "skip_bad_images": "1"}
     assert "the default (guided; lcs at the paper&#39;s sizes)" in page.get("/new").text
     assert 'name="image_queries"' in page.get("/new").text
     jobs = root / ".studio" / "jobs"
@@ -116,7 +116,7 @@ def test_a_new_run_is_a_guided_one_limited_by_image_queries(page, photos, root):
         started = page.post("/new", data=where).headers["location"]
         assert 'id="answers"' in page.get(started).text, "answers have a place before the run has begun"
     (job,) = Queue(jobs).jobs()
-    assert {"--method=guided", "--image-queries=3000"} <= set(job.arguments)
+    assert {"--method=guided", "--image-queries=3000", "--skip-bad-images"} <= set(job.arguments)
 
 
 def test_without_a_method_a_run_has_that_of_the_command_line(page, root, tmp_path):
@@ -260,6 +260,15 @@ def test_a_run_that_could_not_start_is_refused_in_words(page, photos, fields, wo
     assert answer.status_code == 400
     assert words in answer.text
     assert not list((root / ".studio").glob("jobs/*.json"))
+
+
+def test_a_run_that_left_bad_images_out_shows_the_others(page, photos, root, model_folder, tmp_path):
+    copy = shutil.copytree(photos, tmp_path / "images")
+    (copy / "test" / "dog" / "001.png").write_text("no image")
+    options = ["--forget=cat", "--iterations=2", "--shots=2", f"--model={model_folder}", "--skip-bad-images"]
+    assert main(["forget", str(copy), *options, "--no-cache", f"--out={root / 'fewer'}"]) == 0
+    found = [page.get(f"/image/fewer?part=test&row={row}").status_code for row in (0, 18, 19)]
+    assert found == [200, 200, 400], "20 images, one of them left out"
 
 
 def finished(client, path, state, seconds=120):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsee.cli.inputs import join_settings, read_data, read_forget, read_model, without_bad_images
+from unsee.cli.inputs import join_settings, offering_to_skip, read_data, read_forget, read_model, without_bad_images
 from unsee.cli.interruption import resumable
 from unsee.cli.options import DATA, MODEL_OPTIONS, Name, make_console, shared
 from unsee.methods.presets import default_method
@@ -135,7 +135,7 @@ def forget(
     method = method or default_method(preset, settings, len(images.class_names))
     out = out or Path("runs") / folder_name(stable_name(data), method, wanted, seed)
     told = [make_tracker(name, out) for name in dict.fromkeys(trackers)]  # first: a library may be missing
-    with resumable(out):
+    with resumable(out), offering_to_skip():
         refuse_inside(images, out)
         forget_mask(images.class_names, wanted)  # refuse before a large model is loaded
         images = without_bad_images(images, bool(settings.get("skip_bad_images")), console)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import click
 
-from unsee.errors import InputError, unknown
+from unsee.errors import ImageError, InputError, unknown
 from unsee.methods.registry import METHODS
 from unsee.runs.given import stable_name
 
@@ -130,6 +131,15 @@ def without_bad_images(data: Data, skip: bool, console: Console) -> Data:
     for error in bad:
         console.say(f"skipped: {error}")
     return dataclasses.replace(data, test=test)
+
+
+@contextlib.contextmanager
+def offering_to_skip() -> Iterator[None]:
+    """An image that cannot be read ends the command with what can be done about it."""
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(error.name, f"{error.reason}; --skip-bad-images leaves such images out") from None
 
 
 def read_pairs(pairs: Sequence[str]) -> dict[str, Value]:

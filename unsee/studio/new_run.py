@@ -33,6 +33,7 @@ NUMBERS = {  # settings that may stay empty: the default
     "iterations": "Limit of generations",
     "budget": "Limit of candidates",
 }
+SKIP = "skip_bad_images"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class WantedRun:
     method: str
     preset: str
     seed: int = 0
-    settings: Mapping[str, Value] = field(default_factory=dict)  # those of NUMBERS that were given
+    settings: Mapping[str, Value] = field(default_factory=dict)  # those of NUMBERS that were given, and SKIP
 
 
 def read_wanted(shelf: Shelf, form: Mapping[str, str], forget: Sequence[str]) -> WantedRun:
@@ -66,12 +67,14 @@ def read_wanted(shelf: Shelf, form: Mapping[str, str], forget: Sequence[str]) ->
         raise InputError(unknown("preset", preset, PRESETS))
     if not forget:
         raise InputError("no class is ticked; tick at least one to forget")
-    numbers = {name: _whole(name, text) for name in NUMBERS if (text := form.get(name, "").strip())}
+    settings: dict[str, Value] = {name: _whole(name, text) for name in NUMBERS if (text := form.get(name, "").strip())}
+    if form.get(SKIP):
+        settings[SKIP] = True
     seed = _whole("seed", form.get("seed", "").strip() or "0")
     data, model = stable_name(form.get("data") or "demo"), stable_name(form.get("model") or "mini")
     if not chosen:
-        chosen = default_method(preset, numbers, len(shelf.data(data, seed).class_names))
-    return WantedRun(data, model, tuple(forget), chosen, preset, seed, numbers)
+        chosen = default_method(preset, settings, len(shelf.data(data, seed).class_names))
+    return WantedRun(data, model, tuple(forget), chosen, preset, seed, settings)
 
 
 def default_words(classes: int) -> str:
@@ -138,8 +141,13 @@ def plan(
     names = [each for each, is_gone in zip(data.class_names, gone, strict=True) if is_gone]
     arguments = ["forget", wanted.data, *_forget_options(names, root), f"--model={wanted.model}"]
     arguments += [f"--method={wanted.method}", f"--preset={wanted.preset}", f"--seed={wanted.seed}"]
-    arguments += [f"--{name.replace('_', '-')}={value}" for name, value in wanted.settings.items()]
+    arguments += [_option(name, value) for name, value in wanted.settings.items()]
     return out, [*arguments, f"--out={out}", *options]
+
+
+def _option(name: str, value: Value) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value is True else f"{option}={value}"
 
 
 def _forget_options(names: Sequence[str], root: Path) -> list[str]:

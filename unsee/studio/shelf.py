@@ -6,6 +6,7 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from PIL import Image
@@ -47,7 +48,7 @@ class Shelf:
     def __init__(self, open_data: OpenData, open_model: OpenModel) -> None:
         self._open_data, self._open_model = open_data, open_model
         self._data: Kept[Data] = Kept(4)
-        self._tests: Kept[Images] = Kept(4)
+        self._readable: Kept[Data] = Kept(4)  # of runs that left images out
         self._models: Kept[BlackBox] = Kept(2)
         self.asking = threading.RLock()
 
@@ -63,6 +64,8 @@ class Shelf:
     def data_of(self, config: ConfigRecord) -> Data:
         """The data of a run; refused if images were added, removed or renamed since."""
         found = self.data(config.data.name, config.data.split_seed, config.data.names or None)
+        if config.settings.skip_bad_images:
+            found = self._readable.get_or(found.listing, lambda: replace(found, test=found.test.readable()[0]))
         if found.listing != config.data.fingerprint:
             raise RunError(f"the images of {config.data.name} are no longer those of this run, so none are shown")
         return found
@@ -70,11 +73,7 @@ class Shelf:
     def images_of(self, config: ConfigRecord, part: str) -> Images:
         """Images of a run: the test images in the order of its answers, or those it may tune on."""
         data = self.data_of(config)
-        if part == "train":
-            return data.train
-        if not config.settings.skip_bad_images:
-            return data.test
-        return self._tests.get_or(config.data.fingerprint, lambda: data.test.readable()[0])
+        return data.train if part == "train" else data.test
 
     def model_of(self, config: ConfigRecord) -> BlackBox:
         """The model of a run, if it is on this machine: elsewhere every answer is an image query; hold `asking`."""
