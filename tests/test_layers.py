@@ -130,7 +130,16 @@ def test_no_command_imports_what_it_does_not_need(arguments, allowed):
 
 
 def test_help_is_there_at_once():
-    code = "import resource, sys; from unsee.cli import main; main(['--help']); r = resource.getrusage(0); "
-    code += "print(r.ru_utime + r.ru_stime, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stderr) <= 0.4  # seconds of CPU time; measured: 0.13
+    """Beside an import of click alone, so that it holds on a slow machine too."""
+
+    def cpu_seconds(code: str) -> float:
+        code = (
+            f"import resource, sys; {code}; r = resource.getrusage(0); print(r.ru_utime + r.ru_stime, file=sys.stderr)"
+        )
+        command = [sys.executable, "-c", code]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(3)]
+        return min(float(done.stderr) for done in runs)
+
+    assert cpu_seconds("from unsee.cli import main; main(['--help'])") <= 8 * cpu_seconds(
+        "import click"
+    )  # measured: 3.5 to 5.3
