@@ -47,7 +47,7 @@ def _measure(case: Case) -> Membership:
     subject = case.subject
     train, split = subject.data.train, subject.task.split
     free = np.setdiff1d(np.arange(len(train)), np.concatenate([split.train, split.valid]))
-    unused = sample(train.subset(free), subject.seed, 100)
+    unused = subject.usable(sample(train.subset(free), subject.seed, 100))
     which = "training images that were not used"
     if len(np.unique(unused.labels)) < len(np.unique(train.labels)):
         unused, which = subject.data.test, "test images"

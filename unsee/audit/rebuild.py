@@ -140,9 +140,11 @@ def _reference(subject: Subject) -> Images:
     """The client's own images: training images of any class, in an order drawn by the seed."""
     train = subject.data.train
     rows = np.flatnonzero(train.labels >= 0)
-    if len(rows) < REFERENCE_IMAGES[0]:
-        raise InputError(f"undoing needs {REFERENCE_IMAGES[0]} training images; there are {len(rows)}")
-    return train.subset(stream(subject.seed, "reference").permutation(rows)[: max(REFERENCE_IMAGES)])
+    drawn = stream(subject.seed, "reference").permutation(rows)[: max(REFERENCE_IMAGES)]
+    images = subject.usable(train.subset(drawn))
+    if len(images) < REFERENCE_IMAGES[0]:
+        raise InputError(f"undoing needs {REFERENCE_IMAGES[0]} training images; there are {len(images)}")
+    return images
 
 
 def _features(known: BoundImages, gone: BoundImages) -> tuple[Doubles, Doubles] | None:

@@ -69,6 +69,10 @@ class Subject:
         """Whether it answers under other names than those it was made for."""
         return isinstance(self.fitted, (TunedContexts, FixedRule))
 
+    def usable(self, images: Images) -> Images:
+        """These images, without those that cannot be read if the run left such images out."""
+        return images.readable()[0] if self.task.settings.skip_bad_images else images
+
     def bind(self, images: Images) -> BoundImages:
         return bind(self.model, images, self.data.class_names)
 
