@@ -317,7 +317,7 @@ def test_two_tabs_follow_a_run_that_the_command_line_started(far):
 
 
 @pytest.mark.slow
-def test_bad_files_are_answered_in_words(near):
+def test_bad_files_are_answered_in_words(near, photos, tmp_path):
     def zipped(**files):
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -348,6 +348,13 @@ def test_bad_files_are_answered_in_words(near):
     near.open("/new")
     near.drop("#drop", "large.png", b"", "image/png", 200 * 2**20)
     near.wait(lambda: "large.png has 200 MB" in near.text("#sending"), "words about a large image")
+    broken = shutil.copytree(photos, tmp_path / "my photos ü")
+    min((broken / "train" / "dog").iterdir()).write_bytes(b"")
+    near.open("/new")
+    near.find("input[name=folder]").send_keys(str(broken))
+    near.click(".filters button")
+    near.wait(lambda: "the file is empty" in near.text("#known"), "words about an image that cannot be read")
+    near.wait(lambda: "recognises" in near.text(".cards"), "what the model knows of the others")
     near.open("/try")
     near.drop("#drop", "notes.txt", b"hello", "text/plain")
     near.wait(lambda: "not an image" in near.text("#answer"), "words about a text file")

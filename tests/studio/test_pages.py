@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import io
 import json
 import os
@@ -70,6 +71,13 @@ def test_a_result_shows_scores_classes_images_and_how_to_do_the_same(page, root)
     assert "unsee forget" in answer.text
     for show in ("lost", "still", "forget", "keep"):
         assert page.get("/run/pets", params={"show": show, "class": "cat", "page": "1"}).status_code == 200
+
+
+def test_command_lines_of_a_folder_with_a_space_can_be_copied(page, root):
+    shutil.copytree(root / "pets", root / "my pets")
+    text = html.unescape(page.get("/run/my%20pets").text)
+    for command in ("audit", "pick"):
+        assert f"unsee {command} '{root / 'my pets'}'" in text
 
 
 def test_what_most_needs_a_look_is_shown_first_of_what_there_is(page, root):
@@ -235,8 +243,9 @@ def test_what_is_no_image_or_too_large_is_refused_in_words(page, large_photo):
 def test_what_the_model_knows_and_what_a_run_will_cost_are_said_before(page, photos, model_folder):
     where = {"data": str(photos), "model": str(model_folder)}
     known = page.get("/known", params=where).json()
-    assert set(known) == {"cat", "dog", "deer", SCRIPT_CLASS}
-    assert all(0 <= right <= seen for right, seen in known.values())
+    assert set(known["known"]) == {"cat", "dog", "deer", SCRIPT_CLASS}
+    assert all(0 <= right <= seen for right, seen in known["known"].values())
+    assert known["unreadable"] == []
     cost = page.post("/forecast", data={**where, "forget": "cat", "iterations": "3", "price": "0.5"}).json()
     assert int(cost["queries"].replace(",", "")) > 0
     assert float(cost["price"]) == pytest.approx(int(cost["queries"].replace(",", "")) / 2000, abs=0.01)

@@ -128,6 +128,18 @@ def test_what_is_no_zip_of_images_is_refused_in_words(send, root, content, words
     assert left_behind(root) == []
 
 
+def test_all_images_that_cannot_be_read_are_named_at_once(send, page, root, image):
+    sent = {f"cat/{i}.png": image for i in range(3)} | {"cat/note.png": b"this is text", "dog/empty.png": b""}
+    names = list(sent)
+    files = [("file", ("image", content, "image/png")) for content in sent.values()]
+    part = {"params": {"title": "pets", "to": ""}, "data": {"name": names}, "files": files}
+    for answer in (send(pack(sent)), page.post("/upload", headers={"accept": "application/json"}, **part)):
+        assert answer.status_code == 400
+        assert "cat/note.png" in answer.json()["error"]
+        assert "(also: dog/empty.png). Remove them" in answer.json()["error"]
+        assert left_behind(root) == []
+
+
 def test_files_of_a_folder_become_data_in_several_parts(page, image):
     json = {"accept": "application/json"}
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from unsee.errors import InputError, UnseeError
+from unsee.errors import ImageError, InputError, UnseeError
 from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
 from unsee.runs.given import stable_name
@@ -23,6 +23,7 @@ from unsee.studio.new_run import NUMBERS, class_cards, default_words, foresee, k
 from unsee.studio.result import picks
 from unsee.studio.routes import Studio
 from unsee.studio.trial import classify, open_image
+from unsee.studio.uploads import refuse_unreadable
 
 WRONG_KEY = 1.0  # seconds that a wrong key takes
 FILES_AT_ONCE = 500
@@ -92,7 +93,8 @@ def _new_routes(studio: Studio) -> list[Route]:
     def known(request: Request) -> Response:
         data = studio.shelf.data(request.query_params.get("data", "demo"))
         model = stable_name(request.query_params.get("model", "mini"))
-        return JSONResponse(known_classes(studio.shelf, data, model))
+        found, unreadable = known_classes(studio.shelf, data, model)
+        return JSONResponse({"known": found, "unreadable": unreadable})
 
     return [
         Route("/new", new, methods=["GET"]),
@@ -141,8 +143,13 @@ async def _files(request: Request, studio: Studio, place: Path) -> None:
     async with request.form(max_files=FILES_AT_ONCE, max_fields=FILES_AT_ONCE + 1) as form:
         names = [str(name) for name in form.getlist("name")]
         files = [file for file in form.getlist("file") if isinstance(file, UploadFile)]
+        bad: list[ImageError] = []
         for name, file in zip(names, files, strict=True):
-            await run_in_threadpool(studio.uploads.add_file, place, name, await file.read())
+            try:
+                await run_in_threadpool(studio.uploads.add_file, place, name, await file.read())
+            except ImageError as error:
+                bad.append(error)
+        refuse_unreadable(bad)
 
 
 def _try_routes(studio: Studio) -> list[Route]:

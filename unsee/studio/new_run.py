@@ -92,21 +92,28 @@ def class_cards(data: Data) -> list[ClassCard]:
     return found
 
 
-def known_classes(shelf: Shelf, data: Data, model: str) -> dict[str, tuple[int, int]]:
-    """Of each class, how many of a few images the model recognises under the plain prompt, and how many it saw."""
+def known_classes(shelf: Shelf, data: Data, model: str) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Of each class, how many of a few images the model recognises under the plain prompt, and how many it saw.
+
+    Images that cannot be read are left out; what is wrong with each of them comes second.
+    """
     if model.startswith(("http://", "https://")):
         raise InputError("the model is elsewhere, where every image has a price; nothing was asked")
     labels, per = data.train.labels, max(1, min(MOST_PER_CLASS, KNOWN_IMAGES // len(data.class_names)))
     rows = np.concatenate([np.flatnonzero(labels == i)[:per] for i in range(len(data.class_names))])
+    images, bad = data.train.subset(rows).readable()
+    if not len(images):
+        raise bad[0]
     with shelf.asking:
-        plain = bind(shelf.model(model), data.train.subset(rows)).zero_shot("a photo of a {}.")
+        plain = bind(shelf.model(model), images).zero_shot("a photo of a {}.")
     if plain is None:
         raise InputError("this model answers no plain-text prompt, so what it knows cannot be shown")
-    right = top_classes(plain) == labels[rows]
-    return {
-        name: (int(right[labels[rows] == i].sum()), int((labels[rows] == i).sum()))
-        for i, name in enumerate(data.class_names)
+    right = top_classes(plain) == images.labels
+    of_class = [images.labels == i for i in range(len(data.class_names))]
+    known = {
+        name: (int(right[here].sum()), int(here.sum())) for name, here in zip(data.class_names, of_class, strict=True)
     }
+    return known, [str(error) for error in bad]
 
 
 def foresee(shelf: Shelf, wanted: WantedRun, price: float) -> dict[str, str]:

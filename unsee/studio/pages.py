@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +26,7 @@ class Pages:
         )
         self._environment.globals |= {"root": str(root), "keyed": keyed}
         self._environment.filters["path"] = lambda text: quote(str(text), safe="/")
+        self._environment.filters["shell"] = lambda text: shlex.quote(str(text))
         self._environment.filters["percent"] = lambda share: "–" if share is None else f"{100 * share:.2f}"
         self._environment.filters["number"] = lambda count: "–" if count is None else f"{count:,}"
 

@@ -313,6 +313,8 @@ def _action_routes(studio: Studio) -> list[Route]:
             old = job.arguments if job is not None else ()
             if not again and not old:
                 raise InputError(f"{name} has nothing to resume; start it again")
+            if given.get("skip"):
+                old = (*old, "--skip-bad-images")
             studio.queue.add(folder, ["resume", str(folder), *studio.options] if again else old)
         elif what == "drop":
             if (folder / CONFIG).is_file():

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import stat
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from unsee.data.class_folders import HIDDEN
@@ -21,6 +22,7 @@ MOST_FILES = 50_000
 MOST_BYTES = 2 * 2**30  # unpacked
 MOST_EACH = 64 * 2**20  # bytes of one image
 MOST_PACKED = 100  # unpacked to packed: images hardly shrink, so more is a trap
+NAMED = 10  # images that cannot be read, in one message
 _ID = re.compile(r"[\w.-]{1,60}")
 
 
@@ -48,16 +50,13 @@ class Uploads:
         return self._folder / name
 
     def add_file(self, place: Path, name: str, content: bytes) -> None:
-        """Adds one file of a dropped folder; what is no image by its name is left out."""
+        """Adds one file of a dropped folder; what is no image by its name is left out, an unreadable image raises."""
         inside = safe_path(name)
         if inside is None:
             return
         if len(content) > MOST_EACH:
             raise InputError(f"{name}: is larger than {MOST_EACH // 2**20} MB; make it smaller, or name its folder")
-        try:
-            check_image(content, name)
-        except ImageError as error:
-            raise InputError(f"{error}. Remove it, then send the rest again: nothing was taken") from None
+        check_image(content, name)
         target = place / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
@@ -83,7 +82,7 @@ class Uploads:
         total, packed = sum(m.file_size for m in members), sum(m.compress_size for m in members)
         if total > MOST_BYTES or total > MOST_PACKED * max(packed, 2**20):
             raise InputError(f"the archive would unpack to {total / 2**20:,.0f} MB, which is not what images do")
-        left = MOST_BYTES
+        left, bad = MOST_BYTES, []
         for member in members:
             if stat.S_ISLNK(member.external_attr >> 16):
                 raise InputError(f"the archive holds a link, {member.filename!r}; only images are taken")
@@ -95,9 +94,22 @@ class Uploads:
             left -= len(content)
             if len(content) > MOST_EACH or left < 0:
                 raise InputError(f"{member.filename!r} is larger than the {MOST_EACH // 2**20} MB allowed for an image")
-            self.add_file(place, member.filename, content)
+            try:
+                self.add_file(place, member.filename, content)
+            except ImageError as error:
+                bad.append(error)
+        refuse_unreadable(bad)
         if left == MOST_BYTES:
             raise InputError("the archive holds no images; wanted one folder per class, with images in it")
+
+
+def refuse_unreadable(bad: Sequence[ImageError]) -> None:
+    """Says at once which of the images sent cannot be read."""
+    if bad:
+        also = f" (also: {', '.join(error.name for error in bad[1:NAMED])})" if len(bad) > 1 else ""
+        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+        them = "it" if len(bad) == 1 else "them"
+        raise InputError(f"{bad[0]}{also}{more}. Remove {them}, then send the rest again: nothing was taken")
 
 
 def safe_path(name: str) -> Path | None:

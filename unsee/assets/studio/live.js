@@ -64,7 +64,10 @@ const events = {
     if (state === "finished") return location.reload();
     await redraw(true);
     said.textContent = state === "failed" ? "The run has failed." : `The run is ${state}.`;
-    if (!busy(state)) stop();
+    if (!busy(state)) {
+      if (answers && !$("li", answers)) answers.closest("section").remove();  // none will come
+      stop();
+    }
   },
   again: () => location.reload(),
 };

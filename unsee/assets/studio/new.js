@@ -58,12 +58,14 @@ async function showKnown() {
   const place = $("#known");
   place.textContent = "Looking at what the model knows …";
   try {
-    const found = await ask(`/known?${new URLSearchParams({ data: place.dataset.data, model: place.dataset.model })}`);
-    for (const [name, [right, seen]] of Object.entries(found)) {
+    const { known, unreadable } = await ask(`/known?${new URLSearchParams({ data: place.dataset.data, model: place.dataset.model })}`);
+    for (const [name, [right, seen]] of Object.entries(known)) {
       const spot = all("[data-known]").find((each) => each.dataset.known === name);
       if (spot) spot.textContent = `recognises ${right} of ${seen}`;
     }
     place.textContent = "What the model recognises now, of a few images of each class.";
+    if (unreadable.length) place.append(problem(new Error(
+      `${unreadable[0]}${unreadable.length > 1 ? ` (and ${unreadable.length - 1} more of these few)` : ""}. Mend or remove such images, or have them left out: More settings, “Images that cannot be read”.`)));
   } catch (error) {
     place.replaceChildren(problem(error));
   }
