@@ -13,6 +13,7 @@ import argparse
 import base64
 import io
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,8 +54,18 @@ def make_runs(root: Path, cache: Path) -> None:
         words = ("--method=lcs", "--image-queries=128000", where, f"--out={root / OTHER}")
         unsee("forget", "demo", f"--forget={FORGET}", *words)
     if not (root / STOPPED).is_dir():
-        unsee("forget", "demo", "--forget=ship", "--iterations=60", where, f"--out={root / STOPPED}")
-        (root / STOPPED / "result.json").unlink()
+        words = ["forget", "demo", "--forget=ship", where, f"--out={root / STOPPED}"]
+        child = subprocess.Popen([sys.executable, "-m", "unsee", *words])
+        while child.poll() is None and generations(root / STOPPED) < 40:
+            time.sleep(0.2)
+        child.send_signal(signal.SIGINT)
+        child.wait()
+
+
+def generations(run: Path) -> int:
+    """How many the run has done so far."""
+    journal = run / "journal.jsonl"
+    return len(journal.read_text().splitlines()) if journal.is_file() else 0
 
 
 class Photographer:

@@ -19,7 +19,16 @@ from unsee.methods.presets import PRESETS
 from unsee.methods.registry import METHODS
 from unsee.runs.given import stable_name
 from unsee.runs.prompt import WEIGHTS
-from unsee.studio.new_run import NUMBERS, class_cards, default_words, foresee, known_classes, plan, read_wanted
+from unsee.studio.new_run import (
+    NUMBERS,
+    class_cards,
+    default_words,
+    foresee,
+    known_classes,
+    pasted_path,
+    plan,
+    read_wanted,
+)
 from unsee.studio.result import picks
 from unsee.studio.routes import Studio
 from unsee.studio.trial import classify, open_image
@@ -42,7 +51,7 @@ def _new_routes(studio: Studio) -> list[Route]:
         return _page(given, [], "")
 
     def _page(given: dict[str, str], ticked: list[str], problem: str) -> Response:
-        folder = given.get("folder", "").strip()
+        folder = pasted_path(given.get("folder", ""))
         name = stable_name(folder or given.get("data") or "demo")
         cards = []
         try:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -75,6 +76,15 @@ def read_wanted(shelf: Shelf, form: Mapping[str, str], forget: Sequence[str]) ->
     if not chosen:
         chosen = default_method(preset, settings, len(shelf.data(data, seed).class_names))
     return WantedRun(data, model, tuple(forget), chosen, preset, seed, settings)
+
+
+def pasted_path(text: str) -> str:
+    """A path as it was typed, or as file managers and terminals copy it: in quotes, or as file://…."""
+    text = text.strip()
+    if text.startswith("file://"):
+        return unquote(urlsplit(text).path)
+    quoted = len(text) > 2 and text[0] == text[-1] and text[0] in "'\""
+    return text[1:-1] if quoted else text
 
 
 def default_words(classes: int) -> str:

@@ -25,8 +25,8 @@ from unsee.types import Candidate, Doubles, Ints, Mask
 PAGE = 27  # images on one page
 MAPPED = 15  # classes that a table of confusion has room for
 SHOW = {
-    "lost": "worst kept: kept classes no longer recognised, surest first",
-    "still": "still recognised: classes to forget that are, surest first",
+    "lost": "worst kept: not recognised, surest first",
+    "still": "still recognised, surest first",
     "forget": "all of classes to forget",
     "keep": "all of classes to keep",
 }

@@ -96,6 +96,14 @@ function foresee() {
 }
 
 if (form) {
+  const choice = $("form.filters"), chosen = () => new URLSearchParams(new FormData(choice)).toString();
+  choice.reset();  // what a browser has kept of an earlier visit is not what is shown
+  const shown = chosen();
+  for (const kind of ["input", "change"])
+    choice.addEventListener(kind, () => {
+      $("#other").hidden = chosen() === shown;
+      $("button.main", form).disabled = chosen() !== shown;
+    });
   showKnown();
   form.addEventListener("change", foresee);
   foresee();

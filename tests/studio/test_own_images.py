@@ -1,8 +1,9 @@
-"""A folder of one's own with an image that cannot be read: said before the run, and mended with a click after it."""
+"""A folder of one's own: however its path is pasted, and with images that cannot be read."""
 
 from __future__ import annotations
 
 import shutil
+from urllib.parse import quote
 
 import pytest
 
@@ -19,6 +20,16 @@ def broken(photos, tmp_path):
     first = min((folder / "train" / "dog").iterdir())
     first.write_bytes(first.read_bytes()[:60])
     return folder
+
+
+@pytest.mark.parametrize("pasted", ["{}", " {}/ ", "'{}'", '"{}"', "file://{}"])
+def test_a_folder_is_found_as_its_path_was_copied(page, photos, tmp_path, pasted):
+    folder = shutil.copytree(photos, tmp_path / "my photos ü")
+    path = quote(str(folder)) if pasted.startswith("file") else str(folder)
+    shown = page.get("/new", params={"folder": pasted.format(path), "data": "demo"})
+    assert shown.status_code == 200
+    assert shown.text.count('name="forget"') == 4
+    assert f'<input type="hidden" name="data" value="{folder}">' in shown.text
 
 
 def test_what_the_model_knows_is_said_of_the_images_that_can_be_read(page, broken, photos, model_folder):
