@@ -13,7 +13,6 @@ import argparse
 import base64
 import io
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -58,7 +57,7 @@ def make_runs(root: Path, cache: Path) -> None:
         child = subprocess.Popen([sys.executable, "-m", "unsee", *words])
         while child.poll() is None and generations(root / STOPPED) < 40:
             time.sleep(0.2)
-        child.send_signal(signal.SIGINT)
+        child.terminate()
         child.wait()
 
 
