@@ -32,7 +32,7 @@ from unsee.studio.new_run import (
 from unsee.studio.result import picks
 from unsee.studio.routes import Studio
 from unsee.studio.trial import classify, open_image
-from unsee.studio.uploads import refuse_unreadable
+from unsee.studio.uploads import refuse_damaged
 
 WRONG_KEY = 1.0  # seconds that a wrong key takes
 FILES_AT_ONCE = 500
@@ -158,7 +158,7 @@ async def _files(request: Request, studio: Studio, place: Path) -> None:
                 await run_in_threadpool(studio.uploads.add_file, place, name, await file.read())
             except ImageError as error:
                 bad.append(error)
-        refuse_unreadable(bad)
+        refuse_damaged(bad)
 
 
 def _try_routes(studio: Studio) -> list[Route]:

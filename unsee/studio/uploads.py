@@ -22,7 +22,7 @@ MOST_FILES = 50_000
 MOST_BYTES = 2 * 2**30  # unpacked
 MOST_EACH = 64 * 2**20  # bytes of one image
 MOST_PACKED = 100  # unpacked to packed: images hardly shrink, so more is a trap
-NAMED = 10  # images that cannot be read, in one message
+MOST_NAMED = 10  # images that cannot be read, in one message
 _ID = re.compile(r"[\w.-]{1,60}")
 
 
@@ -98,16 +98,16 @@ class Uploads:
                 self.add_file(place, member.filename, content)
             except ImageError as error:
                 bad.append(error)
-        refuse_unreadable(bad)
+        refuse_damaged(bad)
         if left == MOST_BYTES:
             raise InputError("the archive holds no images; wanted one folder per class, with images in it")
 
 
-def refuse_unreadable(bad: Sequence[ImageError]) -> None:
+def refuse_damaged(bad: Sequence[ImageError]) -> None:
     """Says at once which of the images sent cannot be read."""
     if bad:
-        also = f" (also: {', '.join(error.name for error in bad[1:NAMED])})" if len(bad) > 1 else ""
-        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+        also = f" (also: {', '.join(error.name for error in bad[1:MOST_NAMED])})" if len(bad) > 1 else ""
+        more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
         them = "it" if len(bad) == 1 else "them"
         raise InputError(f"{bad[0]}{also}{more}. Remove {them}, then send the rest again: nothing was taken")
 
