@@ -26,7 +26,7 @@ from unsee.bench.load import Bare, load, measure_load
 from unsee.cli import cli, main
 from unsee.cli.serve import read_prompts
 from unsee.models.remote.remote_model import image_file
-from unsee.serve.keys import read_keys
+from unsee.serve.keys import add_key, read_keys
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FORGET = "airplane,automobile,bird,cat"
@@ -86,6 +86,28 @@ def test_the_serve_command_says_where_it_listens(model_folder, tmp_path, monkeyp
     state = ["--port", "0", "--state", str(tmp_path), "--threads", "1"]
     assert main(["serve", "--model", str(model_folder), *state]) == 0
     assert f"http://127.0.0.1:{ran[0][1]} (without keys)" in capsys.readouterr().err
+
+
+def test_the_serve_command_says_what_each_key_sees_and_which_prompt_is_missing(
+    model_folder, tmp_path, monkeypatch, capsys, caplog
+):
+    path = tmp_path / "keys.toml"
+    for name, own in (("alice", ""), ("bob", 'prompt = "pets"'), ("carol", 'prompt = "pets"')):
+        add_key(path, name)
+        path.write_text(path.read_text() + own + "\n")
+    add_key(path, "bob", another=True)
+
+    def run(server, sockets):
+        sockets[0].close()
+        server.config.app._app._accounts._ledger.close()
+
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    state = ["--port", "0", "--state", str(tmp_path / "state"), "--threads", "1", "--keys", str(path)]
+    assert main(["serve", "--model", str(model_folder), *state]) == 0
+    said = capsys.readouterr().err
+    assert "  alice: tune, no prompt: answers of the model itself" in said
+    assert "  bob, carol: classify, every answer under pets, labels fixed" in said
+    assert "the prompt 'pets' is granted, but not deployed" in caplog.text
 
 
 def test_a_prompt_is_deployed_from_a_run_and_mandatory_for_whoever_has_no_key(model, data, tmp_path):

@@ -14,6 +14,7 @@ from unsee.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
     from unsee.models.black_box import BlackBox
+    from unsee.serve.keys import Client
 
 
 @click.command()
@@ -202,6 +203,8 @@ def serve(
     opened = listen(host, port)
     scheme = "http" if tls_cert is None else "https"
     console.say(f"{loaded.card.name} on {scheme}://{host}:{opened.getsockname()[1]} ({_who(found is not None)})")
+    for line in [] if found is None else _policies(found.clients):
+        console.say(line)
     run(server, opened)
 
 
@@ -229,3 +232,15 @@ def read_prompts(given: Sequence[str], model: BlackBox) -> dict[str, bytes]:
 
 def _who(keys: bool) -> str:
     return "for clients with a key" if keys else "without keys"
+
+
+def _policies(clients: Sequence[Client]) -> list[str]:
+    """What each client's answers leave under, one line each; many keys of one kind are one line."""
+    names: dict[str, list[str]] = {}
+    for client in clients:
+        under = f"every answer under {' or '.join(client.prompts)}, labels {client.labels}"
+        policy = f"{client.role}, {under if client.prompts else 'no prompt: answers of the model itself'}"
+        mine = names.setdefault(policy, [])
+        if client.name not in mine:
+            mine.append(client.name)
+    return [f"  {', '.join(mine[:8])}{' …' if len(mine) > 8 else ''}: {policy}" for policy, mine in names.items()]

@@ -28,6 +28,7 @@ from unsee.serve.service import open_service
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 GRACE = 30  # seconds that requests in flight get on SIGTERM, beyond their own time limit
 KEEP_ALIVE = 75  # seconds between two requests on one connection
+LOG = logging.getLogger("unsee.serve")
 
 
 def make_server(
@@ -64,6 +65,10 @@ def make_server(
     service = open_service(model, state, limits, disclosure, meters.merged, other_names)
     for name, body in (deploy or {}).items():
         service.deploy_at_start(name, body)
+    granted = dict.fromkeys([*prompts, *(name for client in (keys.clients if keys else ()) for name in client.prompts)])
+    for name in granted:
+        if service.ledger.prompt(ANYONE.name, name) is None:
+            LOG.warning("the prompt %r is granted, but not deployed: no answer leaves until it is (--deploy)", name)
     anyone = replace(ANYONE, role="classify", prompts=tuple(prompts)) if prompts else ANYONE
 
     def hang_up() -> None:
@@ -76,7 +81,7 @@ def make_server(
                 config.ssl.load_cert_chain(*tls)
             log.event("reloaded")
         except (InputError, OSError) as error:
-            logging.getLogger("unsee.serve").error("not reloaded: %s", error)
+            LOG.error("not reloaded: %s", error)
             log.event("not reloaded", {"error": str(error)})
 
     config = uvicorn.Config(
