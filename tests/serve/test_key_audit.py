@@ -9,6 +9,7 @@ import pytest
 
 import unsee
 from tests.serve.servers import ThreadServer
+from unsee.audit import service_sample
 from unsee.audit.audit import audit
 from unsee.audit.record import AuditRecord
 from unsee.audit.service_routes import SERVICE_ROUTES, ServiceAudit
@@ -81,3 +82,31 @@ def test_a_key_that_may_leave_the_prompt_out_gets_what_the_model_knows(guarded, 
     shown = SERVICE_ROUTES.tables(AuditRecord.model_validate(printed))[0]
     assert [row[0] for row in shown.rows] == list(ways)
     (run / "audit.json").unlink()
+
+
+def test_a_service_is_asked_about_a_sample_and_says_how_long_that_takes(guarded, data, monkeypatch):
+    server, run, keys = guarded
+    monkeypatch.setattr(service_sample, "EACH_ASKED", 3)
+    monkeypatch.setattr(service_sample, "ASKED_KEPT", 8)  # one of each kept class
+    monkeypatch.setattr(service_sample, "EACH_OFTEN", 2)
+    said = []
+    with RemoteModel(server.url, keys["consumer"]) as remote:
+        found = audit(run, remote, data, parts=["pictures", "service"], say=said.append)
+        everything = audit(run, remote, data, parts=["names"], all_images=True)
+    some = 2 * 3 + 8
+    assert (found.images, everything.images) == (some, len(data.test))
+    assert found.not_audited[0].startswith(f"{len(data.test) - some} test images")
+    assert not any("test images" in note for note in everything.not_audited)
+    assert found.after.accuracy_forgotten.value == 0
+    expected = next(int(line.split()[5]) for line in said if line.startswith("the service is asked"))
+    assert found.image_queries == pytest.approx(expected, rel=0.25)
+    assert any(line.startswith(f"{some} answers in ") and "the rest takes about" in line for line in said)
+
+
+def test_a_sample_has_images_of_every_class_and_most_of_those_that_are_forgotten():
+    labels, forget = np.repeat(np.arange(100), 300), np.arange(100) < 2
+    rows = service_sample.usual_rows(labels, forget, 0)
+    few = service_sample.few_rows(labels, forget, 0)
+    assert np.bincount(labels[rows]).tolist() == [200] * 2 + [6] * 98
+    assert np.bincount(labels[few]).tolist() == [50] * 2 + [1] * 98
+    assert np.array_equal(rows, service_sample.usual_rows(labels, forget, 0))

@@ -36,17 +36,19 @@ def audit(
     parts: Sequence[str] | None = None,
     other_names: OtherNames | None = None,
     other_data: Data | None = None,
+    all_images: bool = False,
     say: Say = lambda text: None,
 ) -> AuditRecord:
     """Audits a finished run, writes `audit.json` into its folder and a summary into its `result.json`.
 
     parts: names from `parts.py`; the usual ones if none are given. What is left out is kept from an earlier audit of
-    the same answers, so that a shorter audit never replaces a fuller one.
+    the same answers, so that a shorter audit never replaces a fuller one. A service whose key may only classify is
+    asked about a sample of the test images, or about all_images.
     """
     check_parts(parts or ())
     if not is_finished(run) and not (Path(run) / PICK).is_file():
         raise RunError(f"{run} is not a finished run (no result.json); continue it with: unsee resume {run}")
-    found = audit_case(Case(open_subject(run, model, data), other_names, other_data, say), parts)
+    found = audit_case(Case(open_subject(run, model, data, all_images), other_names, other_data, say), parts)
     if found.serve == BY_SERVICE:  # of the service's answers to a key, not of the run
         write_record(Path(run) / SERVICE_AUDIT, found)
         return found
@@ -87,8 +89,12 @@ def audit_case(case: Case, parts: Sequence[str] | None = None) -> AuditRecord:
             raise InputError(unknown("forgotten class in the list of other names", name, subject.task.forgotten))
     if len(case.test) == 0:
         raise InputError("there are no test images to audit on")
-    case.say(f"auditing answers to {len(case.test)} test images")
-    found = _measure_parts(_measure_answers(case), case, usual_parts() if parts is None else parts)
+    all_of = f" of {len(case.test) + subject.left_out}" if subject.left_out else ""
+    case.say(f"auditing answers to {len(case.test)}{all_of} test images")
+    parts = usual_parts() if parts is None else parts
+    if subject.one_by_one:
+        _say_how_long(case, parts)
+    found = _measure_parts(_measure_answers(case), case, parts)
     findings, seconds = judge(found), round(time.perf_counter() - started, 3)
     return found.model_copy(
         update={
@@ -98,6 +104,16 @@ def audit_case(case: Case, parts: Sequence[str] | None = None) -> AuditRecord:
             "seconds": seconds,
         }
     )
+
+
+def _say_how_long(case: Case, parts: Sequence[str]) -> None:
+    """Asks a service about the test images, and says how long that took and the rest will take."""
+    asked = sum(part.questions(case) for name, part in PARTS.items() if part.when == "always" or name in parts)
+    case.say(f"the service is asked about {len(case.test) + asked} times, for one image each")
+    started = time.perf_counter()
+    count = len(case.unserved)
+    seconds = time.perf_counter() - started
+    case.say(f"{count} answers in {seconds:.0f} s; the rest takes about {asked * seconds / count:.0f} s")
 
 
 def _measure_answers(case: Case) -> AuditRecord:
@@ -129,6 +145,8 @@ def _measure_parts(found: AuditRecord, case: Case, parts: Sequence[str]) -> Audi
     fields: dict[str, Measured] = {}
     more: dict[str, dict[str, JsonValue]] = {}
     missing: list[str] = []
+    if case.subject.left_out:
+        missing.append(f"{case.subject.left_out} test images: this key is audited on a sample (--all-images: on all)")
     for name, part in PARTS.items():
         if part.when != "always" and name not in parts:
             continue

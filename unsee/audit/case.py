@@ -7,6 +7,7 @@ from functools import cached_property
 
 from unsee.answers.metrics import top_classes
 from unsee.audit.asking import AskedAgain, AskedOthers, sample_rows
+from unsee.audit.service_sample import few_rows
 from unsee.audit.subject import Subject
 from unsee.data.data_set import Data
 from unsee.data.images import Images
@@ -63,7 +64,10 @@ class Case:
 
     @cached_property
     def _rows(self) -> Ints:
-        return sample_rows(self.test.labels, self.subject.seed)
+        labels, subject = self.test.labels, self.subject
+        if subject.one_by_one:
+            return few_rows(labels, subject.forget, subject.seed)
+        return sample_rows(labels, subject.seed)
 
     @cached_property
     def _bound(self) -> BoundImages:

@@ -45,15 +45,26 @@ def measure_membership(
 def _measure(case: Case) -> Membership:
     """The shots against training images that were not tuned or validated on; where there are none, test images."""
     subject = case.subject
+    shots, others, which = _compared(case)
+    mine, theirs = (subject.after(subject.bind(images)) for images in (shots, others))
+    return measure_membership(mine, shots.labels, theirs, others.labels, subject.forget, which)
+
+
+def _compared(case: Case) -> tuple[Images, Images, str]:
+    """The shots, the images they are compared with, and what these are."""
+    subject = case.subject
     train, split = subject.data.train, subject.task.split
     free = np.setdiff1d(np.arange(len(train)), np.concatenate([split.train, split.valid]))
-    unused = subject.usable(sample(train.subset(free), subject.seed, 100))
+    unused = subject.usable(sample(train.subset(free), subject.seed, 25 if subject.one_by_one else 100))
     which = "training images that were not used"
     if len(np.unique(unused.labels)) < len(np.unique(train.labels)):
         unused, which = subject.data.test, "test images"
-    shots, others = train.subset(split.train), _labelled(unused)
-    mine, theirs = (subject.after(subject.bind(images)) for images in (shots, others))
-    return measure_membership(mine, shots.labels, theirs, others.labels, subject.forget, which)
+    return train.subset(split.train), _labelled(unused), which
+
+
+def _count(case: Case) -> int:
+    shots, others, _ = _compared(case)
+    return len(shots) + len(others)
 
 
 def _labelled(images: Images) -> Images:
@@ -91,4 +102,4 @@ def _findings(found: AuditRecord) -> list[Finding]:
     return findings
 
 
-TUNING_SHOTS = Part(_measure, _table, _findings, field="membership", access=False)
+TUNING_SHOTS = Part(_measure, _table, _findings, field="membership", questions=_count, access=False)

@@ -18,6 +18,10 @@ def _nothing(found: AuditRecord | Case) -> tuple[()]:
     return ()
 
 
+def _none(case: Case) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Part:
     """One part of an audit.
@@ -32,4 +36,5 @@ class Part:
     field: str | None = None  # of audit.json; without one it is in `more` under the part's name
     when: Literal["usual", "on request", "always"] = "usual"  # "always": cannot be skipped
     not_tried: Callable[[Case], Sequence[str]] = _nothing  # what lacks input, and how to give it
+    questions: Callable[[Case], int] = _none  # of a service that is asked one by one: about how many
     access: bool = True  # its findings are ways to reach the classes, which the headline counts

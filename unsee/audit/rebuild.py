@@ -113,7 +113,7 @@ def log_shares(confidences: Floats, floor: float = FLOOR) -> Doubles:
 def _client(subject: Subject, images: Images, lists: list[tuple[str, ...]]) -> LabelListClient:
     """The client's answers to its own images and to the forgotten ones of these: its own label list first."""
     if not subject.takes_names:
-        raise InputError(f"method {subject.task.settings.method!r} is fixed to the names it was made for")
+        raise InputError(f"{subject.fixed} is fixed to the names it was made for")
     known, gone = _reference(subject), images.subset(np.flatnonzero(subject.forget[images.labels]))
     if len(gone) == 0:
         raise InputError("there is no test image of a forgotten class")

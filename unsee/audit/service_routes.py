@@ -21,9 +21,11 @@ from unsee.models.remote.classifying import Rows, ask_each, classify_file
 from unsee.models.remote.remote_model import RemoteBound, RemoteModel, image_file
 from unsee.models.remote.wire import MEDIA
 from unsee.runs.records import EstimateRecord, Finding, Record
+from unsee.seeds import stream
 from unsee.text_table import TextTable
 
-PER_CLASS = 25  # images: each is asked about in some twenty ways
+PER_CLASS = 25  # images: each is asked about in some fifteen ways
+PAIRS = 500  # questions about pairs of labels, with one of each class for every image
 SPELLED: dict[str, Callable[[str], str]] = {
     "a space behind": lambda name: f"{name} ",
     "capitals": str.upper,
@@ -100,7 +102,12 @@ class _Asker:
             known = {name: value for name, value in found.items() if value is not None} | {anchor: 1.0}
             return "" if len(known) == 1 else max(known, key=lambda name: known[name])
 
-        return ask_each(len(self.images), ask)
+        return ask_each(self.paired, ask)
+
+    @property
+    def paired(self) -> int:
+        """How many images are asked about with pairs of labels."""
+        return _paired(len(self.images), len(self.own))
 
     def through_confidences(self, contexts: bool) -> list[Guess]:
         """Asked on the route for tuning: under a template, or under contexts of zeros."""
@@ -120,8 +127,7 @@ class _Asker:
 def ask_service(model: RemoteModel, case: Case) -> ServiceAudit:
     """What this key gets about forgotten test images."""
     own, forgotten = case.subject.data.class_names, case.subject.task.forgotten
-    gone = case.few.subset(np.flatnonzero(case.subject.forget[case.few.labels]))
-    images = sample(gone, case.subject.seed, PER_CLASS)
+    images = _images(case)
     others = {name: names[0] for name, names in case.other_names.items() if names and name in forgotten}
     prompt = model.find_prompt(forgotten) if model.role != "classify" else None
     asker = _Asker(model, tuple(own), tuple(forgotten), others, prompt, images)
@@ -136,6 +142,23 @@ def ask_service(model: RemoteModel, case: Case) -> ServiceAudit:
         ways=tuple(found),
         open_routes=tuple(_open_routes(model)),
     )
+
+
+def _images(case: Case) -> Images:
+    """Forgotten test images, in a mixed order, so that any part of them is of all classes."""
+    gone = case.few.subset(np.flatnonzero(case.subject.forget[case.few.labels]))
+    images = sample(gone, case.subject.seed, PER_CLASS)
+    return images.subset(stream(case.subject.seed, "order of images").permutation(len(images)))
+
+
+def _count(case: Case) -> int:
+    """Most ways that answer are other spellings; to be refused takes no time."""
+    images, classes = len(_images(case)), len(case.subject.data.class_names)
+    return images * (3 + len(SPELLED)) + _paired(images, classes) * (classes - 1)
+
+
+def _paired(images: int, classes: int) -> int:
+    return min(images, max(5, PAIRS // max(1, classes - 1)))
 
 
 def _ways(asker: _Asker) -> dict[str, Callable[[], list[Guess]]]:
@@ -157,7 +180,7 @@ def _ways(asker: _Asker) -> dict[str, Callable[[], list[Guess]]]:
 
 
 def _way(name: str, guesses: Sequence[Guess], true: Sequence[str]) -> ServiceWay:
-    right = np.array([guess == label for guess, label in zip(guesses, true, strict=True)])
+    right = np.array([guess == label for guess, label in zip(guesses, true[: len(guesses)], strict=True)])
     refused = sum(guess == "" for guess in guesses)
     share = estimate(share_of(right)) if refused < len(right) else None
     return ServiceWay(name=name, images=len(right), refused=refused, recognised=share)
@@ -216,4 +239,4 @@ def _findings(found: AuditRecord) -> list[Finding]:
     return [make_finding(mark, words[mark], evidence)]
 
 
-SERVICE_ROUTES = Part(_measure, _table, _findings)
+SERVICE_ROUTES = Part(_measure, _table, _findings, questions=_count)

@@ -7,11 +7,12 @@ classifiers are fixed to their classes: parts of an audit that ask about other n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unsee import methods
 from unsee.answers.rules import serve
+from unsee.audit.service_sample import usual_rows
 from unsee.data.class_names import in_prompt
 from unsee.data.data_set import Data
 from unsee.data.images import Images
@@ -51,6 +52,7 @@ class Subject:
     task: Task
     fitted: Fitted
     ledger: Ledger = field(default_factory=Ledger)
+    left_out: int = 0  # test images that a service is not asked about
 
     @property
     def forget(self) -> Mask:
@@ -92,6 +94,11 @@ class Subject:
     def seen(self, found: Floats) -> Floats:
         """What the prompt's rule leaves of these answers, if it has one."""
         return self.fitted.served(found) if isinstance(self.fitted, TunedContexts) else found
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each image is sent for each question."""
+        return isinstance(self.fitted, KeyAnswers)
 
     @property
     def rule(self) -> str:
@@ -136,11 +143,13 @@ class Subject:
     @property
     def _contexts(self) -> TunedContexts:
         if not isinstance(self.fitted, TunedContexts):
-            fixed = (
-                "a key that may classify only" if self.rule == BY_SERVICE else f"method {self.task.settings.method!r}"
-            )
-            raise InputError(f"{fixed} is fixed to the names it was made for")
+            raise InputError(f"{self.fixed} is fixed to the names it was made for")
         return self.fitted
+
+    @property
+    def fixed(self) -> str:
+        """What it is, for those who ask under other names in vain."""
+        return "a key that may classify only" if self.one_by_one else f"method {self.task.settings.method!r}"
 
     def _tuned(self, bound: BoundImages, names: tuple[str, ...] | None) -> Floats:
         ready = Metered(bound.at(self._contexts.position).apply_to(names, self.template), Ledger())
@@ -160,8 +169,8 @@ class Subject:
         return found
 
 
-def open_subject(run: str | Path, model: BlackBox, data: Data) -> Subject:
-    """The finished run in this folder, on its model and data."""
+def open_subject(run: str | Path, model: BlackBox, data: Data, all_images: bool = False) -> Subject:
+    """The finished run in this folder, on its model and data; of a service that only classifies, on a sample."""
     run = Path(run)
     config = read_config(run)
     given = config.settings.as_dict()
@@ -171,7 +180,11 @@ def open_subject(run: str | Path, model: BlackBox, data: Data) -> Subject:
     if different is not None:
         raise InputError(f"{run} cannot be audited on this model and data: {different}")
     if isinstance(model, RemoteModel) and model.role == "classify":
-        return Subject(model, data, task, KeyAnswers())
+        if all_images:
+            return Subject(model, data, task, KeyAnswers())
+        some = data.test.subset(usual_rows(data.test.labels, task.forget, task.settings.seed))
+        left_out = len(data.test) - len(some)
+        return Subject(model, replace(data, test=some), task, KeyAnswers(), left_out=left_out)
     if METHODS[task.settings.method].tunes_prompt and METHODS[task.settings.method].sees != "weights":
         prompt = load_prompt(run)
         prompt.check(model)

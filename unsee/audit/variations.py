@@ -178,4 +178,5 @@ CHANGED_IMAGES = Part(
     lambda found: _table(found.pictures),
     lambda found: _findings(found, found.pictures, "on changed images"),
     field="pictures",
+    questions=lambda case: len(DISTURBANCES) * len(case.few),
 )

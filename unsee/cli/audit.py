@@ -45,6 +45,11 @@ from unsee.cli.options import MODEL_OPTIONS, RUN, make_console, shared
     show_default="UNSEE_KEY in the environment",
     help="Audit --model http://HOST as this key sees it; other users can see it, unlike --key-file.",
 )
+@click.option(
+    "--all-images",
+    is_flag=True,
+    help="Ask a service about all test images, one by one, though its key may only classify; usually about a sample.",
+)
 @shared(*MODEL_OPTIONS)
 def audit(
     run: Path,
@@ -55,6 +60,7 @@ def audit(
     skip: str,
     relearn: bool,
     key: str | None,
+    all_images: bool,
     as_json: bool,
     data_dir: Path | None,
     **where: Any,
@@ -75,5 +81,14 @@ def audit(
     known = None if names is None else read_names_file(names)
     _, images, loaded = reload_run(run, model, data, console, data_dir, key=key, **where)
     more = None if others is None else read_data(others, 0, data_dir)
-    found = run_audit(run, loaded, images, parts=parts, other_names=known, other_data=more, say=console.say)
+    found = run_audit(
+        run,
+        loaded,
+        images,
+        parts=parts,
+        other_names=known,
+        other_data=more,
+        all_images=all_images,
+        say=console.say,
+    )
     console.show(found.model_dump(mode="json") | {"run": str(run)}, audit_parts(found, run))
