@@ -26,7 +26,7 @@ from training.bank import Bank, Labelled, cached, listed, stream
 from training.features import CIFAR10_SHEETS, Plan
 from training.kept_out import KEPT_OUT, leave_unread, mentions
 from training.photos import PhotoSet
-from training.vocabulary import Vocabulary, load_vocabulary
+from training.vocabulary import Vocabulary, cifar100_names, load_vocabulary
 
 MOST = {
     "cifar100": 25_000,
@@ -147,7 +147,12 @@ def joined_sets(name: str, sets: list[PhotoSet]) -> PhotoSet:
 
 def load_clip_vocabulary(sources: Path) -> Vocabulary:
     """`mini`'s names and CUB's species, without the names that are kept out."""
-    return leave_unread(load_vocabulary(sources, photos.cub200_names(sources)), KEPT_OUT)
+    species = photos.cub200_names(sources)
+    found = leave_unread(load_vocabulary(sources, species), KEPT_OUT)
+    lost = {*photos.CIFAR10_NAMES, *cifar100_names(sources), *species} - set(found.names)
+    if lost:
+        raise ValueError(f"a labelled set would lose {', '.join(sorted(lost))}")
+    return found
 
 
 def load_clip_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:

@@ -25,8 +25,14 @@ KEPT_OUT = (
 )
 
 
+PLURAL_ONLY = frozenset({"scissors"})
+"""Words without a singular: "scissor" is read, as the scissor tailed flycatcher is a class of CUB."""
+
+
 def forms_of(word: str) -> tuple[str, ...]:
     """A word, its plural, and its singular where it is one."""
+    if word in PLURAL_ONLY:
+        return (word,)
     return word, plural(word), word.removesuffix("s"), *((f"{word[:-1]}ves",) if word.endswith("f") else ())
 
 
