@@ -19,10 +19,11 @@ onnx = pytest.importorskip("onnx", reason="install the extra: pip install -e '.[
 
 import training.clip_image as clip_image
 import unsee
+from benchmarks.true_forms import write_folders
 from tests.test_training import NAMES, bank, recipe, vocabulary  # noqa: F401
 from training import contexts, descriptions
 from training.batches import Batches
-from training.clip_bank import MOST, _by_folder, _split, chosen, joined_sets, shuffled
+from training.clip_bank import TRAINED, _by_folder, _split, chosen, in_turns, joined_sets
 from training.clip_image import FILE, GET, HOW, export_image, find_tower
 from training.clip_tokenizer import first_tokens
 from training.encoders import ENCODERS
@@ -32,12 +33,16 @@ from training.fit import Model, fit
 from training.judge import judge
 from training.kept_out import KEPT_OUT, follows_rule, forms_of, leave_unread, mentions
 from training.nearness import compared
+from training.package_photos import images_in_turns, package_data, photos_to_test, shot_photos
 from training.photos import PhotoSet, species
 from training.projection import Projection
 from training.record import Log
 from training.tower_file import pack_text, unpack_text
+from unsee.data.paper_names import CIFAR100
+from unsee.methods.task import make_task
 from unsee.models.fast.embedded import OnnxEncoder
 from unsee.models.fast.vision import preprocess
+from unsee.models.features import FeatureCache
 
 ROOT = Path(__file__).parents[1]
 SIDE = 8
@@ -149,6 +154,51 @@ def test_a_limit_encodes_as_many_of_each_set_and_more_later(tower, tmp_path):
         assert tuple(len(load(name, tmp_path / "cache").keys) for name in ("a", "b")) == counts
 
 
+def test_photos_that_the_package_reads_are_in_its_cache_to_the_last_digit(tower, tmp_path):
+    photos = photo_set("a", 6)
+    known = replace(photos, name="a-test", digest=lambda i: bytes([i]), to_test=True)
+    encoder, log, shared = clip_encoder([(photos, 6), (known, 6)]), Log(tmp_path / "log.jsonl"), FeatureCache(tmp_path)
+    fingerprint = clip_image.fingerprint(tower)
+    assert encoder.fingerprint(tower) == fingerprint
+    extract_all(encoder, tower, tmp_path / "cache", 1, log, shared=shared, tests=False)
+    assert not (tmp_path / "cache" / "a-test.json").exists()
+    keys = [bytes([i]) for i in range(6)]
+    extract_all(encoder, tower, tmp_path / "cache", 1, log, limit=5, shared=shared)
+    found = shared.get(fingerprint, keys)
+    assert list(found) == [0, 1, 2, 3, 4]
+    opened = OnnxEncoder(tower / FILE, SIDE, 1, clip_image.HOW, at_once=1)
+    for i, feature in found.items():
+        assert np.array_equal(feature, opened.encode([opened.prepare(photos.picture(i))])[0])
+    empty = FeatureCache(tmp_path / "new")
+    extract_all(encoder, tower, tmp_path / "cache", 1, log, limit=5, shared=empty)
+    again = empty.get(fingerprint, keys)
+    assert list(again) == list(found)
+    assert all(np.array_equal(again[i], found[i]) for i in found)
+
+
+def plan_of_two(sources: Path) -> list[tuple[PhotoSet, int]]:
+    return [(photo_set("a"), 3), (photo_set("b", 6), 6), (photo_set("a"), 10)]
+
+
+def open_plainly(sources: Path, cache: Path, threads: int):
+    return lambda pixels: np.stack([one[:WIDTH, 0, 0] / np.float32(7) for one in pixels])
+
+
+def test_several_processes_give_what_one_gives(tmp_path):
+    encoder = replace(ENCODERS["clip-b16"], numbers=WIDTH, chunk=2, plan=plan_of_two, open=open_plainly)
+    for workers in (1, 2):
+        log = Log(tmp_path / f"{workers}.jsonl")
+        extract_all(encoder, tmp_path, tmp_path / f"{workers}", 1, log, limit=5, workers=workers)
+        extract_all(encoder, tmp_path, tmp_path / f"{workers}", 1, log, workers=workers)
+    for name, count in (("a", 10), ("b", 6)):
+        one, two = (load(name, tmp_path / workers) for workers in "12")
+        assert one.keys == two.keys
+        assert one.features.shape == (count, WIDTH)
+        assert np.array_equal(one.features, two.features)
+        assert np.array_equal(one.colours, two.colours)
+        assert np.ptp(one.features)
+
+
 def test_features_of_other_photos_are_not_mixed_in(tower, tmp_path):
     log = Log(tmp_path / "log.jsonl")
     extract_all(clip_encoder([(photo_set("a"), 3)]), tower, tmp_path, 1, log)
@@ -166,18 +216,21 @@ def test_no_photo_is_both_trained_on_and_held_out():
     assert train.picture(3).getpixel((0, 0)) == keys.index(train.keys[3])
 
 
-def test_a_set_is_shuffled_the_same_way_every_time_and_keeps_its_photos():
-    whole = PhotoSet("x", tuple(map(str, range(50))), lambda i: Image.new("L", (1, 1), i))
-    first, again = shuffled(whole), shuffled(whole)
+def test_a_set_is_mixed_the_same_way_every_time_and_every_class_has_its_turn():
+    whole = PhotoSet("x", tuple(f"{i // 10}/{i}" for i in range(50)), lambda i: Image.new("L", (1, 1), i))
+    first, again = in_turns(whole), in_turns(whole)
     assert first.keys == again.keys != whole.keys
-    assert all(first.picture(i).getpixel((0, 0)) == int(key) for i, key in enumerate(first.keys))
+    assert all(first.picture(i).getpixel((0, 0)) == int(key[2:]) for i, key in enumerate(first.keys))
+    classes = [key[0] for key in first.keys]
+    assert all(sorted(classes[i : i + 5]) == list("01234") for i in range(0, 50, 5))
+    assert len({tuple(classes[i : i + 5]) for i in range(0, 50, 5)}) > 1
     two = joined_sets("two", [whole, chosen("part", whole, [7, 3])])
-    assert two.keys[50:] == ("7", "3")
+    assert two.keys[50:] == ("0/7", "0/3")
     assert two.picture(51).getpixel((0, 0)) == 3
 
 
 def test_the_plan_says_how_many_photos_there_are_in_all():
-    assert sum(MOST.values()) == 109_944
+    assert sum(TRAINED.values()) == 24_317
 
 
 def test_species_are_written_as_the_package_writes_them():
@@ -277,6 +330,27 @@ def test_a_tower_too_large_to_keep_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="more than 1,000 bytes"):
         pack_text(EMBEDDED, tmp_path / "mini.safetensors")
     assert not (tmp_path / "mini.safetensors").exists()
+
+
+def test_held_out_photos_are_the_shots_of_the_package_and_tests_come_in_turns(tmp_path):
+    write_folders(tmp_path / "data" / "cifar100", "train", "test", CIFAR100, 40, (32, 32), "png")
+    data = package_data("cifar100-tenth", tmp_path)
+    assert data is not None
+    assert package_data("cub200-half", tmp_path) is None
+    shots, tests = shot_photos("cifar100-tenth", tmp_path), photos_to_test("cifar100-tenth", tmp_path)
+    assert (shots.name, tests.name, shots.to_test, tests.to_test) == ("cifar100-held", "cifar100-test", False, True)
+    task = make_task(unsee.load_model("mini"), data, ("apple",), "lcs", "paper", 1, {})
+    used = {data.train.digest(int(i)) for part in (task.split.train, task.split.valid) for i in part}
+    assert used <= {shots.digest(i) for i in range(len(shots.keys))}
+    assert {key.split("/")[0] for key in shots.keys} == set(CIFAR100)
+    assert [key.split("/")[0] for key in tests.keys] != sorted(key.split("/")[0] for key in tests.keys)
+    assert len(images_in_turns(data, 7)) == 7
+    assert {tests.digest(i) for i in range(100)} == {data.test.digest(i) for i in range(100)}
+
+
+def test_a_name_that_would_not_fit_behind_the_longest_context_is_refused(vocabulary, bank, tokens, recipe):
+    with pytest.raises(ValueError, match=r"can have 3\d tokens, the text tower 30"):
+        Batches(bank, vocabulary, tokens, replace(recipe, positions=30), 0)
 
 
 def test_the_recipe_fits_what_may_be_kept():

@@ -11,17 +11,19 @@ from pathlib import Path
 import torch
 
 from training.card import write_card
+from training.data_folder import lay_out
 from training.demo import cut_demo
 from training.encoders import ENCODERS
 from training.export import difference_from_transformers, export
 from training.judge import SPLITS
-from training.measure import measure
+from training.measure import measure, measure_package
 from training.nearness import near, recognised
 from training.recipe import Recipe, variants
 from training.record import Log
 from training.stages import Stages
 from training.summary import summary
 from training.tower_file import TOWERS, pack, pack_text, unpack, unpack_text
+from unsee.models.features import FeatureCache
 
 
 def main() -> None:
@@ -36,7 +38,15 @@ def main() -> None:
 def features(stages: Stages, options: argparse.Namespace) -> None:
     """Encode all photos; a stopped run resumes."""
     stages.work.mkdir(parents=True, exist_ok=True)
-    stages.extract(Log(stages.work / f"features{stages.encoder.work}.jsonl"), options.limit)
+    shared = FeatureCache(options.cache_dir) if options.cache_dir else None
+    log = Log(stages.work / f"features{stages.encoder.work}.jsonl")
+    stages.extract(log, options.limit, options.workers, shared, not options.without_tests)
+
+
+def data(stages: Stages, options: argparse.Namespace) -> None:
+    """Lay out the photos of the sources as the package reads them."""
+    for made in lay_out(stages.sources):
+        print(made)
 
 
 def train(stages: Stages, options: argparse.Namespace) -> None:
@@ -47,7 +57,8 @@ def train(stages: Stages, options: argparse.Namespace) -> None:
     recipe = changed(replace(whole, steps=options.steps or whole.steps), options.set)
     name = f"{options.name}-{options.seed}"
     log = Log(stages.work / f"{name}.jsonl")
-    splits = SPLITS if options.limit is None else ()  # few photos have nothing to say about forgetting
+    judged = options.limit is None and not options.only_accuracy  # few photos have nothing to say about forgetting
+    splits = SPLITS if judged else ()
     model, verdict = stages.train(recipe, options.seed, name, log, splits)
     folder = options.out / name
     export(folder, model, stages.tokenizer, stages.bank, recipe, options.seed, stages.encoder, stages.sources)
@@ -72,7 +83,12 @@ def ablation(stages: Stages, options: argparse.Namespace) -> None:
 def test(stages: Stages, options: argparse.Namespace) -> None:
     """Measure a written folder on the test sets, once, and add it to its card."""
     folder = options.out / f"{options.name}-{options.seed}"
-    write_card(folder, stages.encoder.card, test=measure(folder, stages.sources, options.cache_dir))
+    if stages.encoder.name == "lite1":
+        found = measure(folder, stages.sources, options.cache_dir)
+    else:
+        found = measure_package(folder, stages.sources, options.cache_dir, options.limit)
+        print(json.dumps(found, indent=2))
+    write_card(folder, stages.encoder.card, test=found)
 
 
 def nearness(stages: Stages, options: argparse.Namespace) -> None:
@@ -131,6 +147,7 @@ def changed(recipe: Recipe, settings: list[str]) -> Recipe:
 
 
 COMMANDS = {
+    "data": data,
     "features": features,
     "train": train,
     "ablation": ablation,
@@ -164,6 +181,9 @@ def parse() -> argparse.Namespace:
         "--name", help="what the model's files are called, before the seed (default: seed, or the encoder)"
     )
     parser.add_argument("--only", action="append", help="a variant of the ablation; may be repeated")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that encode; each has --threads")
+    parser.add_argument("--without-tests", action="store_true", help="encode only the photos that training reads")
+    parser.add_argument("--only-accuracy", action="store_true", help="judge by accuracy alone: forgetting takes longer")
     parser.add_argument("--as-cached", action="store_true", help="train on the features that are there already")
     parser.add_argument("--cache-dir", type=Path, help="feature cache of the package, shared with `unsee compare`")
     parser.add_argument("--threads", type=int, default=2)

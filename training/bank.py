@@ -44,12 +44,13 @@ class Bank:
     captioned: NDArray[np.int64]  # rows of photos with captions
     captions: list[list[str]]
     held_out: dict[str, Labelled]
-    dev: NDArray[np.int64]  # rows of Flickr8k's dev photos
+    dev: NDArray[np.int64]  # rows of held-out photos with captions
     dev_captions: list[list[str]]
     mean: Tensor | None  # (FEATURES,)
     components: (
         Tensor | None
     )  # (COMPONENTS, FEATURES), whitening and scale included; None where features stay as they are
+    dev_name: str = "flickr8k dev"
 
 
 def load_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:

@@ -46,6 +46,9 @@ class Batches:
         self.tokenizer = tokenizer
         self.sos, self.eot = tokenizer.token_to_id(SOS), tokenizer.token_to_id(EOT)
         self.suffixes = [self.ids(f"{name}.", end=True) for name in vocabulary.names]
+        longest = LONGEST - 1 + max(map(len, self.suffixes))
+        if longest > recipe.positions:
+            raise ValueError(f"a name behind a context can have {longest} tokens, the text tower {recipe.positions}")
         self.writer = ContextWriter(vocabulary, recipe.forms, recipe.templates, recipe.longer)
         self.labelled = {k: v for k, v in _limited(bank.labelled, vocabulary, recipe).items() if len(v.rows)}
         shares = np.array([SHARES[name] for name in self.labelled])

@@ -2,15 +2,19 @@
 
 | set | trained on | held out, for choosing and for shots |
 |---|---|---|
-| CIFAR-10 | data_batch_1..4 | data_batch_5 |
-| CIFAR-100 | nine of ten training photos | every tenth, in the order of class and file name |
-| CUB-200-2011 | every second training photo of a class, the first included, by file name | the others |
-| ImageNet | four of the five validation photos of a class, by file name | the fifth; the one sample photo is for tests |
-| Tiny-ImageNet | nine of ten of the first 150 photos of a class | every tenth (not encoded) |
-| COCO, Flickr8k | nine of ten captioned photos; the training split | every tenth; the dev split |
+| CIFAR-10 | 150 photos a class of data_batch_1..4 | shots of `cifar10-batch5`, from data_batch_5 |
+| CIFAR-100 | 40 photos a class of nine of ten training photos | shots of `cifar100-tenth`, from every tenth |
+| CUB-200-2011 | every second training photo of a class, the first included, by file name | shots of `cub200-half`, from the others |
+| ImageNet | the first three of the five validation photos of a class, by file name | the other two |
+| Tiny-ImageNet | 15 a class of nine of ten of the first 150 photos | – |
+| COCO | 10,000 captioned photos of nine of ten | 500 of every tenth |
 
-A set is encoded in a random order that never changes, so that any part of it is a fair sample. Test sets are not encoded here:
-the package does that when it measures.
+Held out are the photos that the package takes as shots of seeds 0, 1 and 2 (package_photos.py). All test photos of those four sets are
+encoded after them, for the measurements at the end; training never reads them.
+
+A set is encoded in turns: one photo of every class, a second one of every class, and so on, in a random order that never changes. So any
+part of a set is a fair sample of it. The order of the sets is `clip_plan`'s: half of what is trained on, what is held out, the
+other half, tests.
 """
 
 from __future__ import annotations
@@ -25,35 +29,36 @@ from training import photos
 from training.bank import Bank, Labelled, cached, listed, stream
 from training.features import CIFAR10_SHEETS, Plan
 from training.kept_out import KEPT_OUT, leave_unread, mentions
+from training.package_photos import MORE, PACKAGE, photos_to_test, shot_photos
 from training.photos import PhotoSet
 from training.vocabulary import Vocabulary, cifar100_names, load_vocabulary
+from unsee.data.imagenet_six import TRAINED_ON
 
-MOST = {
-    "cifar100": 25_000,
-    "cifar10": 16_000,
+TRAINED = {
+    "imagenet": 2_970,
     "cub200": 2_997,
-    "imagenet": 3_960,
-    "flickr8k": 6_000,
-    "coco": 25_000,
-    "tiny-imagenet": 14_000,
-    "cifar100-held": 5_000,
-    "cifar10-held": 5_000,
-    "cub200-held": 2_997,
-    "imagenet-held": 990,
-    "flickr8k-held": 1_000,
-    "coco-held": 2_000,
+    "cifar100": 4_000,
+    "cifar10": 1_500,
+    "coco": 10_000,
+    "tiny-imagenet": 2_850,
 }
-"""Photos of each set, in the order of encoding; 109,944 in all; `recognise` measures the processor time of one."""
-FIRST = 0.1
+"""Photos of each set that are trained on, in the order of encoding."""
+COCO_HELD = 500
+FIRST = 0.5
 """The share of every set that is encoded before the rest of any, so that all of training can be tried early."""
 
 
 def clip_plan(sources: Path) -> Plan:
-    """Every photo set whose source is there: first a part of each, then the rest."""
-    sets = [shuffled(one) for one in _sets(sources)]
-    sets.sort(key=lambda one: list(MOST).index(one.name))
-    whole = [(one, min(MOST[one.name], len(one.keys))) for one in sets]
-    return [(one, int(np.ceil(FIRST * most))) for one, most in whole] + whole
+    """Every photo set whose source is there, most useful first."""
+    sets = {one.name: in_turns(one) for one in _sets(sources)}
+    whole = [(sets[name], min(most, len(sets[name].keys))) for name, most in TRAINED.items() if name in sets]
+    first = [(one, int(np.ceil(FIRST * most))) for one, most in whole]
+    held = [shot_photos(name, sources) for name in PACKAGE]
+    tests = [photos_to_test(name, sources) for name in PACKAGE]
+    more = [read(name, sources) for name in MORE for read in (shot_photos, photos_to_test)]
+    captioned = [(sets["coco-held"], min(COCO_HELD, len(sets["coco-held"].keys)))] if "coco-held" in sets else []
+    rest = [*whole, *((one, len(one.keys)) for one in (*tests, *more) if one is not None)]
+    return first + [(one, len(one.keys)) for one in held if one is not None] + captioned + rest
 
 
 def _sets(sources: Path) -> Iterator[PhotoSet]:
@@ -65,9 +70,7 @@ def _sets(sources: Path) -> Iterator[PhotoSet]:
 
 
 def _cifar10(sources: Path) -> Iterator[PhotoSet]:
-    sheets = [photos.cifar10(sources, sheet) for sheet in CIFAR10_SHEETS]
-    yield joined_sets("cifar10", sheets[:-1])
-    yield joined_sets("cifar10-held", sheets[-1:])
+    yield joined_sets("cifar10", [photos.cifar10(sources, sheet) for sheet in CIFAR10_SHEETS[:-1]])
 
 
 def _split(name: str, whole: PhotoSet, held: Callable[[int, str], bool]) -> Iterator[PhotoSet]:
@@ -91,28 +94,26 @@ def _by_folder(whole: PhotoSet) -> list[int]:
 def _cub200(sources: Path) -> Iterator[PhotoSet]:
     whole = photos.cub200(sources)
     places = _by_folder(whole)
-    return _split("cub200", whole, lambda i, key: places[i] % 2 == 1)
+    yield next(_split("cub200", whole, lambda i, key: places[i] % 2 == 1))
 
 
 def _imagenet(sources: Path) -> Iterator[PhotoSet]:
     whole = photos.imagenet_val(sources)
     places = _by_folder(whole)
-    return _split("imagenet", whole, lambda i, key: places[i] == 4)
+    yield next(_split("imagenet", whole, lambda i, key: places[i] >= TRAINED_ON))
 
 
 def _tenth(name: str, read: Callable[[Path], PhotoSet]) -> Callable[[Path], Iterator[PhotoSet]]:
-    return lambda sources: _split(name, read(sources), lambda i, key: i % 10 == 0)
+    """Nine of ten photos; the others are not encoded, or by the package."""
+
+    def split(sources: Path) -> Iterator[PhotoSet]:
+        yield next(_split(name, read(sources), lambda i, key: i % 10 == 0))
+
+    return split
 
 
-def _tiny(sources: Path) -> Iterator[PhotoSet]:
-    yield next(_tenth("tiny-imagenet", photos.tiny_imagenet)(sources))
-
-
-def _flickr8k(sources: Path) -> Iterator[PhotoSet]:
-    whole = photos.flickr8k(sources)
-    place = {key: i for i, key in enumerate(whole.keys)}
-    for name, part in (("flickr8k", "train"), ("flickr8k-held", "dev")):
-        yield chosen(name, whole, [place[key] for key in photos.flickr8k_split(sources, part) if key in place])
+def _coco(sources: Path) -> Iterator[PhotoSet]:
+    return _split("coco", photos.coco(sources), lambda i, key: i % 10 == 0)
 
 
 SPLITS: dict[str, Callable[[Path], Iterator[PhotoSet]]] = {
@@ -120,11 +121,10 @@ SPLITS: dict[str, Callable[[Path], Iterator[PhotoSet]]] = {
     "cifar10": _cifar10,
     "cub200": _cub200,
     "imagenet-val": _imagenet,
-    "flickr8k": _flickr8k,
-    "coco": _tenth("coco", photos.coco),
-    "tiny-imagenet": _tiny,
+    "coco": _coco,
+    "tiny-imagenet": _tenth("tiny-imagenet", photos.tiny_imagenet),
 }
-"""By the name of the source: its photos to train on and the held-out ones."""
+"""By the name of the source: its photos to train on, and of COCO the held-out ones."""
 
 
 def chosen(name: str, whole: PhotoSet, rows: list[int]) -> PhotoSet:
@@ -132,10 +132,12 @@ def chosen(name: str, whole: PhotoSet, rows: list[int]) -> PhotoSet:
     return PhotoSet(name, tuple(whole.keys[i] for i in rows), lambda i: whole.picture(rows[i]))
 
 
-def shuffled(whole: PhotoSet) -> PhotoSet:
-    """The same photos in a random order that never changes."""
+def in_turns(whole: PhotoSet) -> PhotoSet:
+    """The same photos: one of every class, a second one of every class, and so on, in a random order that never changes."""
     order = stream("order", whole.name).permutation(len(whole.keys)).tolist()
-    return chosen(whole.name, whole, order)
+    mixed = chosen(whole.name, whole, order)
+    places = _by_folder(mixed)
+    return chosen(whole.name, mixed, sorted(range(len(places)), key=places.__getitem__))
 
 
 def joined_sets(name: str, sets: list[PhotoSet]) -> PhotoSet:
@@ -157,7 +159,7 @@ def load_clip_vocabulary(sources: Path) -> Vocabulary:
 
 def load_clip_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
     """Read all features that are in the cache, as they are."""
-    sets = cached(list(MOST), cache)
+    sets = cached([*TRAINED, *(f"{name}-held" for name in (*PACKAGE.values(), "coco"))], cache)
     starts = dict(zip(sets, np.cumsum([0, *(len(s.keys) for s in sets.values())])[:-1], strict=True))
     number = {name: i for i, name in enumerate(vocabulary.names)}
     classes = {identity: int(vocabulary.imagenet[i]) for i, identity in enumerate(photos.imagenet_ids(sources))}
@@ -170,23 +172,21 @@ def load_clip_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
     }
 
     def labelled(name: str) -> Labelled:
-        read = label[name.removesuffix("-held")]
+        read = label.get(name, lambda key: number[key.split("/")[0]])
         keys = sets[name].keys if name in sets else ()
         known = [i for i, key in enumerate(keys) if name != "tiny-imagenet" or key.split("/")[0] in classes]
         rows = starts.get(name, 0) + np.array(known, dtype=np.int64)
         return Labelled(rows, np.array([read(keys[i]) for i in known], dtype=np.int64))
 
     parts = {name: labelled(name) for name in label}
-    held = {name: labelled(f"{name}-held") for name in label if f"{name}-held" in sets}
+    held = {name: labelled(f"{name}-held") for name in PACKAGE.values() if f"{name}-held" in sets}
     captions = _captions(sources)
     captioned, texts = [], []
-    for name in ("flickr8k", "coco"):
-        for i, key in enumerate(sets[name].keys if name in sets else ()):
-            if captions[name].get(key):
-                captioned.append(starts[name] + i)
-                texts.append(captions[name][key])
-    dev = sets["flickr8k-held"].keys if "flickr8k-held" in sets else ()
-    told = photos.flickr8k_captions(sources) if dev else {}
+    for i, key in enumerate(sets["coco"].keys if "coco" in sets else ()):
+        if captions.get(key):
+            captioned.append(starts["coco"] + i)
+            texts.append(captions[key])
+    dev = [(i, key) for i, key in enumerate(sets["coco-held"].keys if "coco-held" in sets else ()) if captions.get(key)]
     everything = [torch.from_numpy(np.asarray(s.features, dtype=np.float32)) for s in sets.values()]
     return Bank(
         photos=torch.nn.functional.normalize(torch.cat(everything), dim=-1),
@@ -196,23 +196,21 @@ def load_clip_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
         captioned=np.array(captioned, dtype=np.int64),
         captions=texts,
         held_out=held,
-        dev=starts.get("flickr8k-held", 0) + np.arange(len(dev)),
-        dev_captions=[told[key] for key in dev],
+        dev=np.array([starts["coco-held"] + i for i, _ in dev], dtype=np.int64),
+        dev_captions=[captions[key] for _, key in dev],
         mean=None,
         components=None,
+        dev_name="coco held out",
     )
 
 
-def _captions(sources: Path) -> dict[str, dict[str, list[str]]]:
-    """Captions and lists of objects by set and file name, without those that mention a name that is kept out."""
+def _captions(sources: Path) -> dict[str, list[str]]:
+    """COCO's captions and lists of objects by file name, without those that mention a name that is kept out."""
     unread = mentions(KEPT_OUT)
     objects = photos.coco_objects(sources)
-    coco = dict(photos.coco_captions(sources))
-    for key, texts in coco.items():
+    found = photos.coco_captions(sources)
+    for key, texts in found.items():
         named = [name for name in objects.get(key, []) if not unread.search(name)]
-        coco[key] = texts + ([f"a photo of {listed(named)}."] if named else [])
-    flickr = photos.flickr8k_captions(sources) if (sources / "flickr8k").exists() else {}
-    return {
-        name: {key: [text for text in texts if not unread.search(text)] for key, texts in found.items()}
-        for name, found in (("coco", coco), ("flickr8k", flickr))
-    }
+        every = texts + ([f"a photo of {listed(named)}."] if named else [])
+        found[key] = [text for text in every if not unread.search(text)]
+    return found

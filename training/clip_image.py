@@ -52,8 +52,18 @@ def prepare(picture: Image.Image) -> NDArray[np.uint8]:
 
 def open_encoder(sources: Path, cache: Path, threads: int) -> Encode:
     """The tower as the package runs it, one photo at a time; normalised embeddings (n, NUMBERS)."""
-    encoder = OnnxEncoder(find_tower(sources), SIDE, threads, HOW, at_once=1)
+    encoder = as_in_package(sources, threads)
     return lambda pixels: encoder.encode([normalise(one, HOW) for one in pixels])
+
+
+def fingerprint(sources: Path) -> str:
+    """What the package's cache knows the tower by."""
+    return as_in_package(sources, 1).fingerprint
+
+
+def as_in_package(sources: Path, threads: int) -> OnnxEncoder:
+    """The tower as the package opens it in an exported folder."""
+    return OnnxEncoder(find_tower(sources), SIDE, threads, HOW, at_once=1)
 
 
 def export_image(folder: Path, sources: Path, model: Model, bank: Bank) -> dict[str, object]:

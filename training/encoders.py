@@ -34,6 +34,9 @@ class Encoder:
     prepare: Callable[[Image.Image], NDArray[np.uint8]]  # -> (side, side, 3), RGB
     open: Callable[[Path, Path, int], Encode]  # sources, cache, threads
     plan: Callable[[Path], Plan]  # sources -> the photo sets in the order they are encoded
+    fingerprint: (
+        Callable[[Path], str] | None
+    )  # what the package's cache knows the encoder by; None: it is not the package's
     bank: Callable[[Path, Path, Vocabulary], Bank]  # sources, cache
     vocabulary: Callable[[Path], Vocabulary]
     export: Callable[[Path, Path, Model, Bank], dict[str, object]]  # writes image.onnx -> config["image"]
@@ -52,6 +55,7 @@ ENCODERS = {
         prepare=lite1_image.prepare,
         open=lite1_image.open_encoder,
         plan=mini_plan,
+        fingerprint=None,
         bank=load_bank,
         vocabulary=load_vocabulary,
         export=lite1_image.export_image,
@@ -68,6 +72,7 @@ ENCODERS = {
         prepare=clip_image.prepare,
         open=clip_image.open_encoder,
         plan=clip_plan,
+        fingerprint=clip_image.fingerprint,
         bank=load_clip_bank,
         vocabulary=load_clip_vocabulary,
         export=clip_image.export_image,

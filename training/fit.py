@@ -43,6 +43,7 @@ class Model:
             num_hidden_layers=recipe.layers,
             num_attention_heads=recipe.width // 32,
             intermediate_size=4 * recipe.width,
+            max_position_embeddings=recipe.positions,
             projection_dim=WIDTH if recipe.hidden else components,
         )
         projection = Projection(components, sizes.projection_dim, recipe.hidden, recipe.dropout)

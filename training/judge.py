@@ -73,8 +73,8 @@ class Task:
     contexts: int
 
 
-TASKS = (("cifar10", 4, 16, 4), ("cifar100", 40, 4, 16), ("cub200", 80, 3, 16), ("imagenet", 400, 1, 16))
-"""Data set, classes to forget, shots and contexts: the paper's, but for the shots of the last two, as there are few photos."""
+TASKS = (("cifar10", 4, 16, 4), ("cifar100", 40, 4, 16), ("cub200", 80, 1, 16), ("imagenet", 400, 1, 16))
+"""Data set, classes to forget, shots and contexts: the paper's."""
 SPLITS = (6, 3, 1, 0)
 """How many times the held-out photos of each are split for judging; 0: accuracy alone."""
 
@@ -227,5 +227,5 @@ def judge(
     if not len(bank.dev):
         return found
     dev = retrieval(judged, bank.photos[torch.from_numpy(bank.dev)], bank.dev_captions)
-    found["flickr8k dev"] = {k: round(v, 1) for k, v in dev.items()}
+    found[bank.dev_name] = {k: round(v, 1) for k, v in dev.items()}
     return found

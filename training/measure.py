@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from training import photos
 from training.judge import SALADS, TEMPLATES
+from training.package_photos import PACKAGE, images_in_turns, package_data
 from training.photos import PhotoSet
 from unsee.models.fast.embedded import load_mini
 from unsee.models.features import FeatureCache
@@ -32,13 +33,28 @@ def measure(folder: Path, sources: Path, cache: Path | None) -> dict[str, object
     return found
 
 
+def measure_package(folder: Path, sources: Path, cache: Path | None, limit: int | None) -> dict[str, object]:
+    """The same on the test sets as the package reads them, or on `limit` photos of each."""
+    model = load_mini(FeatureCache(cache) if cache else None, folder, str(folder))
+    found: dict[str, object] = {}
+    for name in PACKAGE:
+        data = package_data(name, sources)
+        if data is not None:
+            images = images_in_turns(data, limit)
+            bound = model.bind(images, data.class_names)
+            found[f"{name} test"] = {"photos": len(images), **_answers(bound, images.labels)}
+    return found
+
+
 def _classification(model: LocalModel, photo_set: PhotoSet) -> dict[str, object]:
     labels = [key.split("/")[0] for key in photo_set.keys]
     names = sorted(set(labels))
     truth = np.array([names.index(label) for label in labels])
     pictures = [photo_set.picture(i).convert("RGB") for i in range(len(labels))]
-    bound = model.bind(pictures, names)
+    return _answers(model.bind(pictures, names), truth)
 
+
+def _answers(bound: LocalBound, truth: NDArray[np.int64]) -> dict[str, object]:
     def accuracy(answers: NDArray[np.float32]) -> float:
         return round(100 * float((answers.argmax(-1) == truth).mean()), 2)
 

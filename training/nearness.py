@@ -26,7 +26,7 @@ from PIL import Image
 
 from training import photos
 from training.kept_out import KEPT_OUT, follows_rule
-from training.photos import PhotoSet
+from training.package_photos import images_in_turns, package_data
 from training.repository import Repository
 from training.vocabulary import cifar100_names, load_vocabulary
 from unsee.models.fast.embedded import load_mini
@@ -70,8 +70,10 @@ def near(folder: Path, sources: Path, cache: Path | None, limit: int | None = No
     model = load_mini(FeatureCache(cache) if cache else None, folder, str(folder))
     with torch.inference_mode():
         ours = model.texts([TEMPLATE.format(name) for name in names]).numpy()
-    sample = photos.imagenet_samples(sources)
-    features = model.bind(_pictures(sample, limit), ["photo"]).features.numpy()
+    data = package_data("imagenet-six", sources)
+    if data is None:
+        raise FileNotFoundError("ImageNet's sample photos are missing; run: python -m training data")
+    features = model.bind(images_in_turns(data, limit), ["photo"]).features.numpy()
     plain = [re.fullmatch("[a-z ]+", name) is not None for name in names]
     groups = {
         "kept out": [i for i, name in enumerate(names) if name in KEPT_OUT],
@@ -108,11 +110,6 @@ def recognised(sources: Path, encode: Callable[[Image.Image], Array]) -> tuple[i
     answers = (np.stack([encode(whole.picture(i)) for i in rows]) @ theirs[:COCO].T).argmax(1)
     right = sum(names[answer] == called[whole.keys[i]] for answer, i in zip(answers, rows, strict=True))
     return right, len(rows)
-
-
-def _pictures(sample: PhotoSet, limit: int | None) -> list[object]:
-    step = max(1, len(sample.keys) // (limit or len(sample.keys)))
-    return [sample.picture(i).convert("RGB") for i in range(0, len(sample.keys), step)][:limit]
 
 
 def _cosines(a: Array, b: Array) -> Array:

@@ -44,6 +44,8 @@ class PhotoSet:
     name: str
     keys: tuple[str, ...]
     picture: Callable[[int], Image.Image]
+    digest: Callable[[int], bytes] | None = None  # of photos that the package reads too: what it knows them by
+    to_test: bool = False  # training does not read it
 
 
 def cifar10(sources: Path, sheet: str) -> PhotoSet:

@@ -17,6 +17,8 @@ class Recipe:
     decay: float = 0.05
     width: int = 128
     layers: int = 3
+    positions: int = 40
+    """Tokens of a text, at most; the longest context and the longest name must fit together."""
     hidden: int = 1024
     """Units of the projection's hidden layer; 0: no projection is trained."""
     dropout: float = 0.25
@@ -64,6 +66,7 @@ CLIP_B16 = Recipe(
     rate=1e-3,
     width=256,
     layers=6,
+    positions=48,
     hidden=0,
     dropout=0.0,
     logit_scale=50.0,

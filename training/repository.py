@@ -6,11 +6,16 @@ import subprocess
 from pathlib import Path
 
 
+def git_folder(path: Path) -> Path:
+    """Where git keeps the history of a repository, bare or with a work tree."""
+    return path / ".git" if (path / ".git").exists() else path
+
+
 class Repository:
     """The newest commit of a git repository."""
 
     def __init__(self, path: Path) -> None:
-        self._git = ["git", "--git-dir", str(path / ".git" if (path / ".git").exists() else path)]
+        self._git = ["git", "--git-dir", str(git_folder(path))]
         self._reader: subprocess.Popen[bytes] | None = None
 
     def files(self, folder: str = "") -> dict[str, str]:

@@ -25,6 +25,7 @@ from training.recipe import Recipe
 from training.record import Log
 from training.vocabulary import Vocabulary
 from training.without import leave_out
+from unsee.models.features import FeatureCache
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,16 @@ class Stages:
     def cache(self) -> Path:
         return self.work / f"features{self.encoder.work}"
 
-    def extract(self, log: Log, limit: int | None = None) -> None:
-        """Encode every photo set, or `limit` photos of each."""
-        extract_all(self.encoder, self.sources, self.cache, self.threads, log, limit)
+    def extract(
+        self,
+        log: Log,
+        limit: int | None = None,
+        workers: int = 1,
+        shared: FeatureCache | None = None,
+        tests: bool = True,
+    ) -> None:
+        """Encode every photo set, or `limit` photos of each; see `extract_all`."""
+        extract_all(self.encoder, self.sources, self.cache, self.threads, log, limit, workers, shared, tests)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

@@ -21,8 +21,8 @@ def summary(work: Path) -> str:
         cells = [path.name.removesuffix("-judged.json"), f"{found['logit scale']:.0f}"]
         for name in ("cifar10", "cifar100"):
             cells += _cells(found[name])
-        dev = found["flickr8k dev"]
-        cells.append(f"{dev['caption to photo R@1']}, {dev['caption to photo R@10']}")
+        dev = found.get("flickr8k dev")  # other encoders are judged on other captions
+        cells.append(f"{dev['caption to photo R@1']}, {dev['caption to photo R@10']}" if dev else "–")
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
 

@@ -20,14 +20,18 @@ NAMES = [
     "cifar100",
     "cifar100-tenth",
     "cub200",
+    "cub200-half",
     "imagenet30",
     "imagenet",
+    "imagenet30-six",
+    "imagenet-six",
     "tiny30",
     "tiny200",
 ]
 FOLDERS = {"cifar10-batch5": "cifar10", "cifar100-tenth": "cifar100"} | dict.fromkeys(
     ["tiny30", "tiny200"], "tiny-imagenet"
 )
+FOLDERS |= {"cub200-half": "cub200"} | dict.fromkeys(["imagenet30-six", "imagenet-six"], "imagenet-six")
 
 
 def test_every_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, capsys):

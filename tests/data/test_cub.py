@@ -37,6 +37,18 @@ def root(tmp_path):
     return root
 
 
+def test_the_half_takes_shots_from_every_second_training_photo_by_name(root):
+    whole = load_cub200(root.parent)
+    (root / "train_test_split.txt").write_text(
+        "".join(f"{n} {int(n % EACH > 0)}\n" for n in range(1, len(CLASSES) * EACH + 1))
+    )
+    data = unsee.load_data("cub200-half", data_dir=root.parents[1])
+    assert data.class_names == whole.class_names
+    assert data.train.labels.tolist() == [0, 1, 2]
+    assert [Path(data.train.name(i)).stem[-6:] for i in range(3)] == ["0001_2", "0001_6", "001_10"]
+    assert len(data.test) == 3
+
+
 def test_names_labels_and_parts_are_those_of_the_index_files(root):
     assert find_cub200(root.parent) == find_cub200(root) == "archive"
     data = unsee.load_data("cub200", data_dir=root.parent.parent)

@@ -9,10 +9,14 @@
 
 The index files must agree with each other; images are not opened, and one that is missing shows when it is read.
 Copies without the index files have its official parts as `train/001.Black_footed_Albatross/*` and `test/…`.
+
+`cub200-half` has the same photos to test on, but takes shots from every second training photo of a class by file name
+alone, beginning with the second: training/clip_bank.py trains a model on the others.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +66,16 @@ def load_cub200(folder: Path) -> Data:
     names = [_name(below) for below in folders.values()]
     images = labelled(source, labels, names)
     return Data("cub200", images.subset(np.flatnonzero(train)), images.subset(np.flatnonzero(~train)))
+
+
+def load_cub200_half(folder: Path) -> Data:
+    """CUB-200-2011 with shots from every second training image of a class, by file name."""
+    data = load_cub200(folder)
+    held = []
+    for label in range(len(data.class_names)):
+        rows = np.flatnonzero(data.train.labels == label).tolist()
+        held += sorted(rows, key=data.train.name)[1::2]
+    return replace(data, name="cub200-half", train=data.train.subset(sorted(held)))
 
 
 def _from_folders(root: Path) -> Data:
@@ -161,3 +175,4 @@ CUB200_SET = NamedDataSet(
     find=find_cub200,
     load=load_cub200,
 )
+CUB200_HALF = replace(CUB200_SET, name="cub200-half", load=load_cub200_half)

@@ -27,8 +27,11 @@ PAPER: dict[str, dict[str, int]] = {
     "cifar100": _LARGE | {"shots": 4},
     "cifar100-tenth": _LARGE | {"shots": 4},
     "cub200": _LARGE | {"shots": 1},
+    "cub200-half": _LARGE | {"shots": 1},
     "imagenet30": _LARGE | {"shots": 16, "iterations": 400},
     "imagenet": _LARGE | {"shots": 1},
+    "imagenet30-six": _LARGE | {"shots": 1, "iterations": 400},  # ImageNet30's, but for the shots
+    "imagenet-six": _LARGE | {"shots": 1},
     "tiny30": _LARGE | {"shots": 16, "iterations": 400},  # ImageNet30's
     "tiny200": _LARGE | {"shots": 1},  # CUB's
 }

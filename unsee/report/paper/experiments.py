@@ -27,7 +27,15 @@ STANDS_FOR = {
     "demo": "cifar10",
     "cifar10-batch5": "cifar10",
     "cifar100-tenth": "cifar100",
+    "cub200-half": "cub200",
+    "imagenet30-six": "imagenet30",
+    "imagenet-six": "imagenet",
 }  # other images of one of the paper's sets
+PHOTOS_OF = {
+    "cub200-half": "shots from every second training photo of a class",
+    "imagenet30-six": "ImageNet's validation photos, 1 shot a class (the paper: 16), 1 test photo a class",
+    "imagenet-six": "ImageNet's validation photos, 1 shot and 1 test photo a class (the paper: 50 test photos)",
+}  # what must be known of those before the paper's values are read beside ours
 SETTINGS_OF = {"tiny30": "ImageNet30", "tiny200": "CUB-200-2011"}  # sets that the paper does not have
 COLUMN_NAMES = {
     "h": "H",

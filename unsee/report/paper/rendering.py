@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unsee.files import write_bytes
-from unsee.report.paper.experiments import COLUMN_NAMES, LEVEL, SETTINGS_OF, ResultLine
+from unsee.report.paper.experiments import COLUMN_NAMES, LEVEL, PHOTOS_OF, SETTINGS_OF, ResultLine
 from unsee.report.paper.reproduce import Reproduced
 from unsee.text_table import Series, TextTable, as_csv, as_latex, as_markdown
 
@@ -15,7 +15,8 @@ def heading(found: Reproduced) -> str:
     """What it is and of what: no number means anything without its model."""
     e = found.experiment
     seeds = max(line.seeds for line in found.lines)
-    tested = f"{found.data}, {found.images} test images, {seeds} seed{'s' if seeds != 1 else ''}"
+    photos = f" ({PHOTOS_OF[found.data]})" if found.data in PHOTOS_OF else ""
+    tested = f"{found.data}{photos}, {found.images} test images, {seeds} seed{'s' if seeds != 1 else ''}"
     changed = ", ".join(f"{name}={value}" for name, value in e.changed.items())
     ours = f"ours on {found.model}" + (f" and not at the paper's settings ({changed})" if changed else "")
     if found.data in SETTINGS_OF:
