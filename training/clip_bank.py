@@ -36,7 +36,7 @@ from unsee.data.imagenet_six import TRAINED_ON
 
 TRAINED = {
     "imagenet": 2_970,
-    "cub200": 2_997,
+    "cub200": 3_000,
     "cifar100": 4_000,
     "cifar10": 1_500,
     "coco": 10_000,
@@ -187,7 +187,7 @@ def load_clip_bank(sources: Path, cache: Path, vocabulary: Vocabulary) -> Bank:
             captioned.append(starts["coco"] + i)
             texts.append(captions[key])
     dev = [(i, key) for i, key in enumerate(sets["coco-held"].keys if "coco-held" in sets else ()) if captions.get(key)]
-    everything = [torch.from_numpy(np.asarray(s.features, dtype=np.float32)) for s in sets.values()]
+    everything = [torch.from_numpy(np.array(s.features, dtype=np.float32)) for s in sets.values()]
     return Bank(
         photos=torch.nn.functional.normalize(torch.cat(everything), dim=-1),
         colours=np.concatenate([np.asarray(s.colours, dtype=np.float32) for s in sets.values()]),
