@@ -33,7 +33,7 @@ from training.fit import Model, fit
 from training.judge import judge
 from training.kept_out import KEPT_OUT, follows_rule, forms_of, leave_unread, mentions
 from training.nearness import compared
-from training.package_photos import images_in_turns, package_data, photos_to_test, shot_photos
+from training.package_photos import PACKAGE, images_in_turns, package_data, photos_to_test, shot_photos
 from training.photos import PhotoSet, species
 from training.projection import Projection
 from training.record import Log
@@ -384,58 +384,44 @@ def test_equal_vectors_are_near_and_unrelated_ones_are_not():
 @pytest.mark.slow
 def test_a_small_model_from_real_files_is_the_same_twice_loads_and_forgets(tmp_path):
     sources = Path(os.environ.get("UNSEE_SOURCES", ROOT / "sources")).resolve()
-    needed = (
-        FILE,
-        "cifar10",
-        "cifar100",
-        "cub200",
-        "imagenet-val",
-        "imagenet-samples",
-        "flickr8k",
-        "captions",
-        "wordnet",
-    )
-    missing = [name for name in (*needed, "imagenet_names.py", "tiny-imagenet") if not (sources / name).exists()]
+    needed = (FILE, "cifar10", "cifar100", "cub200", "imagenet-val", "imagenet-samples", "coco", "captions", "wordnet")
+    more = ("imagenet_names.py", "tiny-imagenet", "zegclip", "data")
+    missing = [name for name in (*needed, *more) if not (sources / name).exists()]
     if missing:
         pytest.skip(f"{sources} lacks {', '.join(missing)} (training/README.md); the image tower: {GET}")
     small = ["photos=24", "captions=4", "names=24", "contexts=4", "pool=8", "group=6", "descriptions=4"]
+    cache = str(tmp_path / "cache")
 
     def run(*words: str) -> str:
         line = [sys.executable, "-m", *words]
         return subprocess.run(line, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
+    def options(name: str) -> list[str]:
+        places = ["--sources", str(sources), "--work", str(tmp_path / f"work-{name}"), "--out", str(tmp_path / name)]
+        return ["--encoder", "clip-b16", *places, "--limit", "3", "--threads", "1"]
+
     for name in ("one", "two"):
-        options = ["--encoder", "clip-b16", "--sources", str(sources), "--work", str(tmp_path / f"work-{name}")]
-        options += ["--out", str(tmp_path / name), "--limit", "3", "--steps", "2", "--threads", "1"]
-        run("training", "train", *options, *(word for setting in small for word in ("--set", setting)))
+        shared = ["--workers", "2", "--cache-dir", cache] if name == "one" else []
+        words = [word for setting in small for word in ("--set", setting)]
+        run("training", "train", *options(name), *shared, "--steps", "2", *words)
     folders = [tmp_path / name / "clip-b16-0" for name in ("one", "two")]
     for path in sorted(folders[0].iterdir()):
         assert path.read_bytes() == (folders[1] / path.name).read_bytes(), path.name
-    pixels = np.asarray(Image.open(sources / "cifar10" / "test_batch.png").convert("RGB")).reshape(-1, 32, 32, 3)[:48]
-    labels = json.loads((sources / "cifar10" / "test_lables.json").read_text())[:48]
-    for number, (image, label) in enumerate(zip(pixels, labels, strict=True)):
-        part = "train" if number < 36 else "test"
-        place = tmp_path / "data" / part / ("animal" if label in (2, 3, 4, 5, 6, 7) else "machine")
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(place / f"{number}.png")
+    run("training", "nearness", *options("one"), "--cache-dir", cache)
+    run("training", "test", *options("one"), "--cache-dir", cache)
+    measured = json.loads((folders[0] / "card.json").read_text())["measured"]
+    assert measured["nearness"]["photos"] == 3
+    assert set(measured["test"]) == {f"{name} test" for name in PACKAGE}
+    assert all(one["photos"] == 3 for one in measured["test"].values())
     model = unsee.load_model(folders[0], threads=1)
-    answers = model.bind([Image.fromarray(image) for image in pixels[:3]], ["cat", "ship"]).zero_shot(
-        "a photo of a {}."
-    )
+    data = package_data("cifar10-batch5", sources)
+    cached = FeatureCache(cache).get(model.encoder.fingerprint, [data.test.digest(i) for i in range(len(data.test))])
+    assert len(cached) == 3  # by `train`, in two processes; `test` found them there
+    seen = data.test.subset(sorted(cached))
+    answers = model.bind(seen, data.class_names).zero_shot("a photo of a {}.")
     assert np.allclose(answers.sum(1), 1, atol=1e-5)
     out = tmp_path / "run"
-    words = [
-        "unsee",
-        "forget",
-        str(tmp_path / "data"),
-        "--forget",
-        "animal",
-        "--model",
-        str(folders[0]),
-        "--shots",
-        "4",
-    ]
-    run(*words, "--iterations", "3", "--out", str(out), "--cache-dir", str(tmp_path / "cache"))
-    result = json.loads((out / "result.json").read_text())
-    assert result["ledger"]["candidates"] > 0
-    assert 0 <= result["test"]["h"] <= 1
+    tuner = unsee.PromptTuner(forget=["cat"], method="lcs", shots=1, iterations=3)
+    tuner.fit(model, data, out=out)
+    assert (out / "prompt.safetensors").is_file()
+    assert np.isfinite(tuner.score(seen).acc_mem)

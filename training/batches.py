@@ -14,7 +14,7 @@ from training.bank import Bank, Labelled, stream
 from training.contexts import Bools, Context, ContextWriter
 from training.descriptions import Description, describe
 from training.photos import CIFAR10_NAMES
-from training.recipe import SHARES, Recipe
+from training.recipe import SHARES_OF, Recipe
 from training.text_tower import Packed
 from training.tokenizer import EOT, SOS
 from training.vocabulary import Vocabulary
@@ -51,7 +51,7 @@ class Batches:
             raise ValueError(f"a name behind a context can have {longest} tokens, the text tower {recipe.positions}")
         self.writer = ContextWriter(vocabulary, recipe.forms, recipe.templates, recipe.longer)
         self.labelled = {k: v for k, v in _limited(bank.labelled, vocabulary, recipe).items() if len(v.rows)}
-        shares = np.array([SHARES[name] for name in self.labelled])
+        shares = np.array([SHARES_OF[recipe.shares][name] for name in self.labelled])
         self.shares = shares / shares.sum()
         everything = np.concatenate([part.labels for part in self.labelled.values()])
         rows = np.concatenate([part.rows for part in self.labelled.values()])

@@ -52,6 +52,8 @@ class Recipe:
     polish_rate: float = 1e-3
     polish_photos: int = 1024
     polish_dropout: float = 0.1
+    shares: str = "mini"
+    """How often a labelled photo comes from each source: a key of SHARES_OF."""
     vocabulary: str = "all"
     """Names that labelled photos may have: "all", "cifar100" or "cifar10"."""
     without: str = ""
@@ -62,7 +64,7 @@ class Recipe:
 FINAL = Recipe()
 
 CLIP_B16 = Recipe(
-    steps=3000,
+    steps=1200,
     rate=1e-3,
     width=256,
     layers=6,
@@ -70,10 +72,19 @@ CLIP_B16 = Recipe(
     hidden=0,
     dropout=0.0,
     logit_scale=50.0,
-    captions=128,
+    photos=384,
+    captions=96,
+    descriptions=24,
+    contexts=8,
+    group=8,
+    pool=16,
+    pool_photos=3,
+    context_start=240,
     polish=0,
+    shares="clip",
 )
-"""On CLIP's image tower: no projection is trained (hidden=0), so the text tower learns all, and is larger."""
+"""On CLIP's image tower: no projection is trained (hidden=0), so the text tower learns all, and is larger. Its layers hold eight
+times as many weights as `mini`'s, so a step reads fewer texts."""
 
 SHARES = {
     "cifar100": 0.38,
@@ -84,7 +95,10 @@ SHARES = {
     "flickr8k-guessed": 0.02,
     "cub200": 0.16,
 }
-"""How often a labelled photo comes from each source."""
+"""How often a labelled photo comes from each source, not made to sum to 1."""
+CLIP_SHARES = {"imagenet": 0.38, "cub200": 0.22, "cifar100": 0.22, "cifar10": 0.1, "tiny-imagenet": 0.08}
+"""The same on CLIP's image tower: more often where there are more names to tell apart."""
+SHARES_OF = {"mini": SHARES, "clip": CLIP_SHARES}
 POLISH_SHARES = {**SHARES, "cifar10": 0.6}
 """The same while polishing, not yet made to sum to 1."""
 

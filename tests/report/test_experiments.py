@@ -15,10 +15,13 @@ from unsee import InputError
 from unsee.answers.metrics import harmonic_mean
 from unsee.cli import main
 from unsee.data.class_names import first_share
+from unsee.data.named import NAMED
 from unsee.data.paper_names import CIFAR10
 from unsee.methods.registry import METHODS
 from unsee.methods.task import resolve_settings
 from unsee.report.paper.experiments import (
+    PHOTOS_OF,
+    STANDS_FOR,
     RunValues,
     experiment_names,
     forgotten,
@@ -322,6 +325,19 @@ def test_the_papers_spread_is_shown_to_the_point_as_it_is_known():
     lines = (result_line(experiment, row, point, "cifar10", runs),)
     table = tabulate(Reproduced(experiment, "cifar10", "mini", 10, lines))
     assert table.rows[0][:3] == ["N(0, 1)", "90.00 ± 0.00", "84.58 ± 5"]
+
+
+@pytest.mark.parametrize("name", PHOTOS_OF)
+def test_a_table_says_which_photos_stand_for_the_papers(name):
+    assert name in NAMED
+    shown = STANDS_FOR[name]
+    experiment = load_experiment("table-imagenet" if shown == "imagenet" else "table-main")
+    row, point = experiment.rows[0], experiment.points[0]
+    runs = [RunValues("a", 0, {"h": 40.0, "err_for": 30.0, "acc_mem": 60.0})]
+    lines = (result_line(experiment, row, point, name, runs),)
+    table = tabulate(Reproduced(experiment, name, "study", 30, lines))
+    assert f"{name} ({PHOTOS_OF[name]}), 30 test images" in table.title
+    assert table.rows[0][2] == f"{row.paper[shown]['h'][0]:.2f}"
 
 
 def test_an_interrupted_run_of_a_sweep_is_resumed(model, data, tmp_path):
