@@ -26,6 +26,7 @@ from training.batches import Batches
 from training.clip_bank import TRAINED, _by_folder, _split, chosen, in_turns, joined_sets
 from training.clip_image import FILE, GET, HOW, export_image, find_tower
 from training.clip_tokenizer import first_tokens
+from training.data_folder import lay_out
 from training.encoders import ENCODERS
 from training.export import difference_from_transformers, export
 from training.features import extract_all, load
@@ -348,6 +349,25 @@ def test_held_out_photos_are_the_shots_of_the_package_and_tests_come_in_turns(tm
     assert {tests.digest(i) for i in range(100)} == {data.test.digest(i) for i in range(100)}
 
 
+def test_photos_are_laid_out_from_a_repository_once(tmp_path):
+    whole = tmp_path / "cub200"
+    write_folders(whole, "train", "test", ["001.Sea_Tern", "002.Rook"], 2, (8, 8), "jpg")
+    (whole / "README.md").write_text("not a photo")
+    git = ["git", "-C", str(whole), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "photos"]):
+        subprocess.run([*git, *words], check=True)
+    (tmp_path / "cifar10").mkdir()
+    half = tmp_path / "data" / "cub200.part"  # of a layout that was stopped
+    half.mkdir(parents=True)
+    (half / "left").write_text("over")
+    assert lay_out(tmp_path) == ["cifar10", "cub200"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["cifar10", "cub200"]
+    assert sorted(path.name for path in (tmp_path / "data" / "cub200").iterdir()) == ["test", "train"]
+    data = package_data("cub200-half", tmp_path)
+    assert (data.class_names, len(data.train), len(data.test)) == (("Sea Tern", "Rook"), 4, 2)
+    assert lay_out(tmp_path) == []
+
+
 def test_a_name_that_would_not_fit_behind_the_longest_context_is_refused(vocabulary, bank, tokens, recipe):
     with pytest.raises(ValueError, match=r"can have 3\d tokens, the text tower 30"):
         Batches(bank, vocabulary, tokens, replace(recipe, positions=30), 0)
@@ -407,6 +427,12 @@ def test_a_small_model_from_real_files_is_the_same_twice_loads_and_forgets(tmp_p
     folders = [tmp_path / name / "clip-b16-0" for name in ("one", "two")]
     for path in sorted(folders[0].iterdir()):
         assert path.read_bytes() == (folders[1] / path.name).read_bytes(), path.name
+    said = [line.partition(":")[0] for line in run("training", "cost", *options("one")).splitlines()]
+    assert [word for word in said if word in (*PACKAGE, "photo", "training step")] == [
+        "photo",
+        "training step",
+        *PACKAGE,
+    ]
     run("training", "nearness", *options("one"), "--cache-dir", cache)
     run("training", "test", *options("one"), "--cache-dir", cache)
     measured = json.loads((folders[0] / "card.json").read_text())["measured"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from training.card import write_card
+from training.cost import costs
 from training.data_folder import lay_out
 from training.demo import cut_demo
 from training.encoders import ENCODERS
@@ -109,6 +110,12 @@ def recognise(stages: Stages, options: argparse.Namespace) -> None:
     )
 
 
+def cost(stages: Stages, options: argparse.Namespace) -> None:
+    """Measure what a photo, a training step and a candidate cost here (for clip-b16)."""
+    for line in costs(stages):
+        print(line, flush=True)
+
+
 def table(stages: Stages, options: argparse.Namespace) -> None:
     """Print a Markdown table of everything judged so far."""
     print(summary(stages.work))
@@ -154,6 +161,7 @@ COMMANDS = {
     "test": test,
     "nearness": nearness,
     "recognise": recognise,
+    "cost": cost,
     "table": table,
     "keep": keep,
     "restore": restore,
