@@ -88,7 +88,8 @@ class Batches:
         described = [describe(int(labels[i]), colours[i], self.vocabulary, rng) for i in chosen]
         true, false, ruled_out = self._truth(labels, colours, contexts, groups, described)
 
-        pictures = rng.choice(len(self.bank.captioned), recipe.captions, replace=False)
+        captioned = len(self.bank.captioned)
+        pictures = rng.choice(captioned, min(recipe.captions, captioned), replace=False)
         captions = [str(rng.choice(self.bank.captions[i])) for i in pictures]
         stems = [self.ids(c.words, start=True) for c in contexts]
         stems += [self.ids(d.words, start=True, end=True) for d in described]
