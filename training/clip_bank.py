@@ -32,7 +32,7 @@ from training.kept_out import KEPT_OUT, leave_unread, mentions
 from training.package_photos import MORE, PACKAGE, photos_to_test, shot_photos
 from training.photos import PhotoSet
 from training.vocabulary import Vocabulary, cifar100_names, load_vocabulary
-from unsee.data.imagenet_six import TRAINED_ON
+from unsee.data.imagenet_six import FIRST_PHOTOS
 
 TRAINED = {
     "imagenet": 2_970,
@@ -100,7 +100,7 @@ def _cub200(sources: Path) -> Iterator[PhotoSet]:
 def _imagenet(sources: Path) -> Iterator[PhotoSet]:
     whole = photos.imagenet_val(sources)
     places = _by_folder(whole)
-    yield next(_split("imagenet", whole, lambda i, key: places[i] >= TRAINED_ON))
+    yield next(_split("imagenet", whole, lambda i, key: places[i] >= FIRST_PHOTOS))
 
 
 def _tenth(name: str, read: Callable[[Path], PhotoSet]) -> Callable[[Path], Iterator[PhotoSet]]:

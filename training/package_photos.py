@@ -17,6 +17,7 @@ from unsee.data.data_set import Data
 from unsee.data.images import Images
 from unsee.data.splits import few_shot_split
 from unsee.methods.presets import PAPER
+from unsee.types import Ints
 
 PACKAGE = {
     "imagenet-six": "imagenet",
@@ -42,12 +43,13 @@ def package_data(name: str, sources: Path) -> Data | None:
 
 
 def shot_photos(name: str, sources: Path) -> PhotoSet | None:
-    """All photos that runs of SEEDS tune or validate on, by seed."""
+    """All photos that runs of SEEDS tune or validate on, by seed, and of each seed in turns."""
     data = package_data(name, sources)
     if data is None:
         return None
     splits = [few_shot_split(data.train, PAPER[name]["shots"], seed) for seed in SEEDS]
-    rows = dict.fromkeys(row for split in splits for part in (split.train, split.valid) for row in part.tolist())
+    parts = [np.concatenate([split.train, split.valid]) for split in splits]
+    rows = dict.fromkeys(row for part in parts for row in _in_turns(part, data.train.labels).tolist())
     return _photo_set(f"{PACKAGE[name]}-held" if name in PACKAGE else f"{name}-shots", data.train.subset([*rows]), name)
 
 
@@ -60,12 +62,16 @@ def photos_to_test(name: str, sources: Path) -> PhotoSet | None:
 def images_in_turns(data: Data, limit: int | None = None) -> Images:
     """The photos to test on: one of every class, a second one, and so on, in a random order that never changes."""
     order = stream("order", data.name, "test").permutation(len(data.test))
-    labels = data.test.labels[order]
-    place = np.zeros(len(order), dtype=np.int64)
-    for label in range(len(data.class_names)):
-        rows = np.flatnonzero(labels == label)
-        place[rows] = np.arange(len(rows))
-    return data.test.subset(order[np.argsort(place, kind="stable")][:limit])
+    return data.test.subset(_in_turns(order, data.test.labels)[:limit])
+
+
+def _in_turns(rows: Ints, labels: Ints) -> Ints:
+    """These rows, reordered: the first one of every class, the second ones, and so on."""
+    own, place = labels[rows], np.zeros(len(rows), dtype=np.int64)
+    for label in np.unique(own):
+        of_class = np.flatnonzero(own == label)
+        place[of_class] = np.arange(len(of_class))
+    return rows[np.argsort(place, kind="stable")]
 
 
 def _photo_set(called: str, images: Images, held: str) -> PhotoSet:

@@ -10,7 +10,7 @@ from PIL import Image
 
 import unsee
 from unsee import DataError
-from unsee.data.imagenet_six import CALLED, INDEX, PHOTOS, SAMPLES, load_imagenet_six
+from unsee.data.imagenet_six import CALLED, CLASS_INDEX, PHOTOS, SAMPLES, load_imagenet_six
 from unsee.data.paper_names import IMAGENET30
 
 OTHERS = ("Great_Dane", "Crane", "crane")
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
             Image.new("RGB", (4, 4), (int(i), k, 0)).save(root / PHOTOS / i / f"ILSVRC2012_val_{k:08}.JPEG")
         Image.new("RGB", (4, 4), (int(i), 9, 0)).save(root / SAMPLES / f"{synset}_{name}.JPEG")
     (root / SAMPLES / "gallery.JPEG").write_bytes(b"")
-    (root / INDEX).write_text(json.dumps(index))
+    (root / CLASS_INDEX).write_text(json.dumps(index))
     return root
 
 
@@ -55,7 +55,7 @@ def test_thirty_classes_are_those_of_imagenet30_under_its_names(folder):
 
 
 def test_names_beside_the_repositories_win(folder):
-    index = json.loads((folder / INDEX).read_text())
+    index = json.loads((folder / CLASS_INDEX).read_text())
     path = folder / "classnames.txt"
     path.write_text("".join(f"{synset} the {name}\n" for synset, name in index.values()))
     try:
@@ -76,10 +76,10 @@ def test_names_beside_the_repositories_win(folder):
             lambda root: [(root / PHOTOS / "0" / f"ILSVRC2012_val_{k:08}.JPEG").unlink() for k in (3, 4)],
             "behind the first 3",
         ),
-        (lambda root: (root / INDEX).write_text("[]"), "damaged|must be like"),
-        (lambda root: (root / INDEX).unlink(), "no imagenet30-six in"),
+        (lambda root: (root / CLASS_INDEX).write_text("[]"), "damaged|must be like"),
+        (lambda root: (root / CLASS_INDEX).unlink(), "no imagenet30-six in"),
         (
-            lambda root: (root / INDEX).write_text((root / INDEX).read_text().replace("acorn", "nut")),
+            lambda root: (root / CLASS_INDEX).write_text((root / CLASS_INDEX).read_text().replace("acorn", "nut")),
             "no class 'acorn'",
         ),
     ],

@@ -33,15 +33,15 @@ from unsee.errors import DataError
 
 VAL = "Small-ImageNet-Validation-Dataset-1000-Classes"
 PHOTOS = f"{VAL}/ILSVRC2012_img_val_subset"
-INDEX = f"{VAL}/{NAME_FILES[-1]}"
+CLASS_INDEX = f"{VAL}/{NAME_FILES[-1]}"
 SAMPLES = "imagenet-sample-images"
-TRAINED_ON = 3  # the first photos of each class
+FIRST_PHOTOS = 3  # the first photos of each class
 CALLED = {"rotary dial telephone": "dial telephone"}  # ImageNet30's name -> WordNet's first one, where they differ
 
 
 def find_imagenet_six(folder: Path) -> str | None:
     """`repositories` if both are in this folder."""
-    there = (folder / PHOTOS).is_dir() and (folder / INDEX).is_file() and (folder / SAMPLES).is_dir()
+    there = (folder / PHOTOS).is_dir() and (folder / CLASS_INDEX).is_file() and (folder / SAMPLES).is_dir()
     return "repositories" if there else None
 
 
@@ -49,14 +49,14 @@ def load_imagenet_six(folder: Path, name: str) -> Data:
     """`imagenet-six` or `imagenet30-six`; no image is opened."""
     if find_imagenet_six(folder) is None:
         raise DataError(f"no {name} in {folder}; unsee data says how to get it")
-    numbers = _numbers(folder / INDEX)
+    numbers = _numbers(folder / CLASS_INDEX)
     if name == "imagenet30-six":
         names = _thirty(read_synset_names(folder / VAL))
     else:
         names = read_synset_names(folder if any((folder / file).is_file() for file in NAME_FILES) else folder / VAL)
     for synset, called in names.items():
         if synset not in numbers:
-            raise DataError(f"{folder}: {synset} ({called}) is none of the classes of {INDEX}")
+            raise DataError(f"{folder}: {synset} ({called}) is none of the classes of {CLASS_INDEX}")
     synsets = list(names)
     return Data(name, _shots(folder, synsets, names, numbers), _test(folder, synsets, names))
 
@@ -76,7 +76,7 @@ def _thirty(names: Mapping[str, str]) -> dict[str, str]:
     found = {name: synset_of.get(CALLED.get(name, name)) for name in IMAGENET30}
     missing = [name for name, synset in found.items() if synset is None]
     if missing:
-        raise DataError(f"{INDEX} has no class {missing[0]!r}, which ImageNet30 has")
+        raise DataError(f"{CLASS_INDEX} has no class {missing[0]!r}, which ImageNet30 has")
     return {synset: name for name, synset in found.items() if synset is not None}
 
 
@@ -84,9 +84,9 @@ def _shots(root: Path, synsets: Sequence[str], names: Mapping[str, str], numbers
     files: list[str] = []
     labels: list[int] = []
     for label, synset in enumerate(synsets):
-        own = sorted(list_images(root, f"{PHOTOS}/{numbers[synset]}"))[TRAINED_ON:]
+        own = sorted(list_images(root, f"{PHOTOS}/{numbers[synset]}"))[FIRST_PHOTOS:]
         if not own:
-            raise DataError(f"{root / PHOTOS / numbers[synset]}: has no photo behind the first {TRAINED_ON}")
+            raise DataError(f"{root / PHOTOS / numbers[synset]}: has no photo behind the first {FIRST_PHOTOS}")
         files += own
         labels += [label] * len(own)
     return labelled(FileSource(root, tuple(files)), labels, [names[synset] for synset in synsets])
@@ -110,7 +110,7 @@ def _named(name: str) -> NamedDataSet:
     return NamedDataSet(
         name=name,
         folder="imagenet-six",
-        layout=f"{PHOTOS}/<0..999>/*, {INDEX} and {SAMPLES}/n01440764_tench.JPEG; classnames.txt if wanted",
+        layout=f"{PHOTOS}/<0..999>/*, {CLASS_INDEX} and {SAMPLES}/n01440764_tench.JPEG; classnames.txt if wanted",
         page=f"https://github.com/ndb796/{VAL}",
         archives={},
         get=f"a checkout of {{page}} and one of https://github.com/EliSchwartz/{SAMPLES}, both in {{place}}",
