@@ -140,7 +140,7 @@ def test_a_set_is_mixed_the_same_way_every_time_and_every_class_has_its_turn():
 
 
 def test_the_plan_says_how_many_photos_there_are_in_all():
-    assert sum(TRAINED.values()) == 24_320
+    assert sum(TRAINED.values()) == 24_470
 
 
 def test_held_out_photos_are_the_shots_of_the_package_and_tests_come_in_turns(tmp_path):

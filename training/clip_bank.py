@@ -40,7 +40,7 @@ TRAINED = {
     "cifar100": 4_000,
     "cifar10": 1_500,
     "coco": 10_000,
-    "tiny-imagenet": 2_850,
+    "tiny-imagenet": 3_000,
 }
 """Photos of each set that are trained on, in the order of encoding."""
 COCO_HELD = 500
