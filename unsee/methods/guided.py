@@ -123,7 +123,7 @@ class GuidedSearch:
         with one_blas_thread():
             self._model.fit()
             found, self._predicted = self._model.descend(self._best, self._radius, self._target, DESCENT_STEPS)
-        on_the_way = round(ON_THE_WAY * self._population)
+        on_the_way = int(ON_THE_WAY * self._population)
         shares = np.linspace(0.3, 1.2, on_the_way)[:, None]
         noise = self._spread * self._rng.standard_normal((self._population, self._dim))
         line = self._best + shares * (found - self._best) + 0.1 * noise[:on_the_way]
