@@ -114,11 +114,11 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def add(path: Path, rows: Sequence[Row]) -> None:
+def add(path: Path, rows: Sequence[Row], fields: Sequence[str] = FIELDS) -> None:
     """Adds rows at the end."""
     new = not path.is_file()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerows(rows)

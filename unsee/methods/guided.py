@@ -24,6 +24,7 @@ DESCENT_STEPS = 60  # of the descent on predicted losses
 FIRST_RADIUS, WIDEST, NARROWEST, AGAIN = 0.5, 4.0, 0.08, 0.4  # of the trust region, in units of sqrt(dim)
 WIDER, NARROWER = 1.3, 0.7  # what a good step makes of it, and one that gains nothing
 FIRST_SPREAD, LEAST_SPREAD, SPREAD_AGAIN, CALMER = 0.5, 0.1, 0.3, 0.95  # of candidates around the predicted optimum
+ON_THE_WAY = 0.5  # share of the candidates that lie between the best and the predicted optimum
 VARIANCE = 0.99  # of the first answers: a candidate is asked about as many images as it has dimensions
 NEARLY_ALL = 0.7  # share of the images beyond which all are asked
 MORE = 1.25  # times as many images are asked after a check that found nothing better
@@ -122,7 +123,7 @@ class GuidedSearch:
         with one_blas_thread():
             self._model.fit()
             found, self._predicted = self._model.descend(self._best, self._radius, self._target, DESCENT_STEPS)
-        on_the_way = self._population // 2
+        on_the_way = int(ON_THE_WAY * self._population)
         shares = np.linspace(0.3, 1.2, on_the_way)[:, None]
         noise = self._spread * self._rng.standard_normal((self._population, self._dim))
         line = self._best + shares * (found - self._best) + 0.1 * noise[:on_the_way]
