@@ -24,7 +24,7 @@ def test_data_sets_and_folders(tmp_path, monkeypatch):
     assert completed("forget", "de") == ["demo", "dermatology/"]
     assert completed("forget", "dermatology/") == ["dermatology/train/"]
     assert completed("compare", "cifar100") == ["cifar100", "cifar100-tenth"]
-    assert completed("data", "show", "cu") == ["cub200"]
+    assert completed("data", "show", "cu") == ["cub200", "cub200-half"]
 
 
 def test_classes_of_the_data(image_folder):
